@@ -1,0 +1,74 @@
+"""`mirror-mlx`: finds the command, and turns every user's mistake into one line and exit status 2.
+
+Nothing heavy is imported before a command is known, so that `--help` answers at once. A command is a module with
+`add_arguments(parser)` and `run(args) -> int`; neither imports MLX at module level.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from mirror_mlx import __version__
+from mirror_mlx.errors import MirrorError
+
+COMMANDS = {
+    "chat": "talk to a model",
+    "generate": "complete one prompt",
+    "train": "train the models of a pair",
+    "bench": "measure this machine",
+}
+
+EPILOG = """examples:
+  mirror-mlx chat                                     talk to the bundled demo pair, no network needed
+  mirror-mlx chat --model mlx-community/Qwen3-8B-4bit --draft-model mlx-community/Qwen3-0.6B-8bit
+  mirror-mlx generate -p "Tom has 3 apples." --json   text, tokens and statistics as one JSON object
+  mirror-mlx COMMAND --help                           what a command takes
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> None:  # type: ignore[override]
+        self.exit(2, f"{self.prog}: {message} (see '{self.prog} --help')\n")
+
+
+def build_parser(command: str | None) -> argparse.ArgumentParser:
+    """The parser; only the arguments of `command` are filled in, since the other modules are not imported."""
+    parser = _Parser(
+        prog="mirror-mlx",
+        description="Mirror Speculative Decoding: the draft prepares the next window while the target still checks.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"mirror-mlx {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_Parser)
+    for name, summary in COMMANDS.items():
+        sub = commands.add_parser(
+            name, help=summary, description=summary[0].upper() + summary[1:] + ".", allow_abbrev=False,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        if name == command:
+            import_module(f"mirror_mlx.cli.{name}").add_arguments(sub)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit status (0 done, 2 a user's mistake, 130 interrupted)."""
+    argv = list(sys.argv[1:] if argv is None else argv)
+    command = next((word for word in argv if word in COMMANDS), None)
+    args = build_parser(command).parse_args(argv)
+    try:
+        return int(import_module(f"mirror_mlx.cli.{args.command}").run(args) or 0)
+    except MirrorError as error:
+        print(f"mirror-mlx: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
