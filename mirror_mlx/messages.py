@@ -1,0 +1,86 @@
+"""The plain data that passes between target, draft and engine. Integers and floats on the host, nothing of ours.
+
+Rows: the verify input of one step is `[pending, *window]`, γ+1 rows. Row r holds the token at position n-1+r, where n
+counts the committed tokens, pending included, and predicts position n+r.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+Predictor = Literal["tap", "draft", "hybrid"]
+Fallback = Literal["jit", "empty"]
+Mode = Literal["auto", "mirror", "sd", "ar"]
+Source = Literal["hit", "partial", "jit", "empty", "none"]
+
+PREDICTORS: tuple[Predictor, ...] = ("tap", "draft", "hybrid")
+FALLBACKS: tuple[Fallback, ...] = ("jit", "empty")
+MODES: tuple[Mode, ...] = ("auto", "mirror", "sd", "ar")
+
+Key = tuple[int, int]
+"""An outcome as a dictionary key: (accepted proposals, the target's own next token)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How one verification ended: `accepted` proposals held, then the target's own `token` (correction or bonus)."""
+
+    accepted: int
+    token: int
+
+    @property
+    def key(self) -> Key:
+        return self.accepted, self.token
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """A predicted outcome; `score` is the estimated probability that it is the one."""
+
+    row: int
+    token: int
+    score: float = 0.0
+
+    @property
+    def key(self) -> Key:
+        return self.row, self.token
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """What a predictor knows of each of the γ+1 rows.
+
+    tokens  [γ+1][m]  likely next tokens, best first
+    probs   [γ+1][m]  their probabilities
+    own     [γ]       the probability of the window's own token of that row
+    """
+
+    tokens: Sequence[Sequence[int]]
+    probs: Sequence[Sequence[float]]
+    own: Sequence[float]
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The proposals for the next verification.
+
+    source  "hit"      the outcome was a root and its rollout was finished
+            "partial"  it was a root whose rollout was still under way
+            "jit"      it was none: drafted after the outcome was known
+            "empty"    it was none, and nothing was drafted
+            "none"     no draft took part
+    """
+
+    tokens: tuple[int, ...] = ()
+    source: Source = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Why the draft no longer takes part. kind: "died" (it raised), "late" (a deadline passed), "nonsense"."""
+
+    kind: Literal["died", "late", "nonsense"]
+    detail: str
+
+    def __str__(self) -> str:
+        return f"draft {self.kind}: {self.detail}"

@@ -1,0 +1,49 @@
+"""Which outcomes to prepare for: roots with scores, and the choice of the best under a budget (ALGORITHMS 1.5).
+
+score(r, v) = ĥ_r · p̃_r(v), where ĥ_r is the probability that verification ends at row r and p̃_r(v) the probability
+of v there. At a row before the last the window's own token cannot be the outcome (it would have been accepted), so it
+is left out and the rest renormalised.
+"""
+
+from collections.abc import Collection, Sequence
+
+from mirror_mlx.messages import Candidates, Key, Root
+
+
+def reach(own: Sequence[float]) -> list[float]:
+    """The probability that verification ends at each row, from the probability of each proposal.
+
+    own  [γ] → [γ+1], summing to 1
+
+    >>> reach([0.5, 0.5])
+    [0.5, 0.25, 0.25]
+    """
+    ends, alive = [], 1.0
+    for probability in own:
+        p = min(max(probability, 0.0), 1.0)
+        ends.append(alive * (1.0 - p))
+        alive *= p
+    return [*ends, alive]
+
+
+def roots(candidates: Candidates, window: Sequence[int], kappa: int) -> list[Root]:
+    """Up to `kappa` roots of each row, the window's own token left out where it cannot be the outcome.
+
+    >>> c = Candidates(tokens=[[7, 8], [9, 4]], probs=[[0.6, 0.3], [0.9, 0.1]], own=[0.6])
+    >>> [r.key for r in roots(c, [7], kappa=1)]
+    [(0, 8), (1, 9)]
+    """
+    found: list[Root] = []
+    for row, ends in enumerate(reach(candidates.own)):
+        excluded = window[row] if row < len(window) else None
+        scale = ends / max(1.0 - candidates.own[row], 1e-9) if excluded is not None else ends
+        pairs = zip(candidates.tokens[row], candidates.probs[row], strict=True)
+        kept = [(token, p) for token, p in pairs if token != excluded][:kappa]
+        found += [Root(row, token, scale * p) for token, p in kept]
+    return found
+
+
+def allocate(found: Sequence[Root], budget: int, taken: Collection[Key] = ()) -> list[Root]:
+    """The `budget` most likely roots, best first, without those in `taken`. Ties: lower row, lower token."""
+    fresh = [root for root in found if root.key not in taken]
+    return sorted(fresh, key=lambda root: (-root.score, root.row, root.token))[: max(budget, 0)]

@@ -1,0 +1,184 @@
+"""One step as the draft sees it: a state machine of facts in, actions out. No threads, models or clocks.
+
+                 glued          tapped          drafted         resolved
+    FRESH        → ROLLING      keep for later  –               keep for later
+    ROLLING      –              open roots      grow windows    → SETTLING
+    SETTLING     –              ignored         grow the one    –
+    SETTLED      –              ignored         –               –
+
+`next()` says what to do now; the caller does it and reports back by calling the event of the same name. Facts may
+arrive at any time and in any order: the tap and the outcome come from the other device.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from mirror_mlx.messages import Candidates, Fallback, Key, Outcome, Predictor, Root, Source, Window
+from mirror_mlx.outcomes import allocate, roots
+from mirror_mlx.speculation import SpeculationCache
+
+
+class State(Enum):
+    FRESH = auto()
+    ROLLING = auto()
+    SETTLING = auto()
+    SETTLED = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Glue:
+    """Write trunk rows for the pending token and the first `rows - 1` proposals; give candidates if `wanted`."""
+
+    rows: int
+    wanted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Expand:
+    """Open a branch for each root."""
+
+    roots: tuple[Root, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """One draft pass over the branches of these roots."""
+
+    keys: tuple[Key, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Nothing to do until the tap or the outcome arrives."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """The step is over: keep `accepted + 1` of the glued rows and hand over the window."""
+
+    accepted: int
+    window: Window
+
+
+Action = Glue | Expand | Advance | Wait | Settle
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What one step may do.
+
+    window      the proposals now under verification
+    length      how many tokens the next window may have
+    predictor   who picks the roots; None drafts only after the outcome is known (serial speculation)
+    kappa       roots of each row and predictor
+    max_roots   all roots of a step together
+    tap         whether a tap will come
+    """
+
+    window: tuple[int, ...]
+    length: int
+    vocab_size: int
+    predictor: Predictor | None
+    fallback: Fallback = "jit"
+    kappa: int = 8
+    max_roots: int = 64
+    tap: bool = True
+
+
+class Round:
+    """The state machine of one step. See the module's table."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.state = State.FRESH
+        self.cache = SpeculationCache(plan.length, plan.vocab_size)
+        self._outcome: Outcome | None = None
+        self._tap: Candidates | None = None
+        self._unopened: list[Root] = []
+        self._source: Source | None = None
+        from_tap = plan.predictor in ("tap", "hybrid") and plan.tap
+        from_draft = plan.predictor in ("draft", "hybrid") or (plan.predictor == "tap" and not plan.tap)
+        self._awaits_tap = from_tap
+        self._draft_budget = 0
+        if from_draft:
+            self._draft_budget = plan.max_roots // 2 if from_tap else plan.max_roots
+
+    # Facts.
+
+    def glued(self, candidates: Candidates | None) -> None:
+        """The trunk rows are written; `candidates` are the draft's own, if it has any."""
+        self.state = State.ROLLING
+        if self._outcome is not None:
+            self._settle()
+            return
+        if candidates is not None and self._draft_budget:
+            self._queue(candidates, self._draft_budget)
+        if self._tap is not None:
+            self._queue(self._tap, self.plan.max_roots - len(self._unopened))
+
+    def tapped(self, candidates: Candidates) -> None:
+        """The tap has fired."""
+        if not self._awaits_tap:
+            return
+        self._awaits_tap = False
+        if self.state is State.FRESH:
+            self._tap = candidates
+        elif self.state is State.ROLLING:
+            self._queue(candidates, self.plan.max_roots - len(self.cache) - len(self._unopened))
+
+    def expanded(self, opened: Sequence[Root]) -> None:
+        """Branches are open for these roots."""
+        self._unopened = []
+        for root in opened:
+            self.cache.open(root.key)
+
+    def advanced(self, asked: Sequence[Key], proposed: Mapping[Key, Sequence[int]]) -> None:
+        """One pass was made over `asked`; a branch that got nothing is closed."""
+        for key in asked:
+            self.cache.extend(key, proposed.get(key, ()))
+
+    def resolved(self, outcome: Outcome) -> None:
+        """Verification has ended."""
+        self._outcome = outcome
+        if self.state is State.ROLLING:
+            self._settle()
+
+    # Decision.
+
+    def next(self) -> Action:
+        if self.state is State.FRESH:
+            if self.plan.predictor is None and self._outcome is None:
+                return Wait()
+            rows = 1 + (len(self.plan.window) if self._outcome is None else self._outcome.accepted)
+            return Glue(rows, wanted=self._draft_budget > 0 and self._outcome is None)
+        if self._outcome is not None:
+            return self._next_settling(self._outcome)
+        if self._unopened:
+            return Expand(tuple(self._unopened))
+        return Advance(self.cache.unfinished) if self.cache.unfinished else Wait()
+
+    def _next_settling(self, outcome: Outcome) -> Action:
+        key = outcome.key
+        waits = self.plan.fallback == "jit" and self.plan.length > 0
+        if key not in self.cache and waits and self.state is State.SETTLING:
+            return Expand((Root(*key),))
+        if key in self.cache.unfinished and waits:
+            return Advance((key,))
+        self.state = State.SETTLED
+        return Settle(outcome.accepted, Window(self.cache.get(key) or (), self._source or "empty"))
+
+    def _settle(self) -> None:
+        assert self._outcome is not None
+        self.state = State.SETTLING
+        self._unopened = []
+        key = self._outcome.key
+        if key in self.cache:
+            self._source = "hit" if self.cache.finished(key) else "partial"
+        else:
+            self._source = "jit" if self.plan.fallback == "jit" and self.plan.length > 0 else "empty"
+
+    def _queue(self, candidates: Candidates, budget: int) -> None:
+        taken = {*self.cache.keys, *(root.key for root in self._unopened)}
+        found = roots(candidates, self.plan.window, self.plan.kappa)
+        self._unopened += allocate(found, budget, taken)

@@ -1,0 +1,135 @@
+"""Sampling: mlx-lm's warpers in mlx-lm's order, with noise that depends on the position alone.
+
+A token is `argmax(warp(logits) / T + G[position])`, where G is Gumbel noise: a pure function of (seed, request,
+position, token id). Plain decoding, verification, the tap and the draft all use the same G, so the same seed gives the
+same text in every mode, and the draft's guesses agree with the target's samples as often as their laws allow
+(ALGORITHMS 2.1, V-match; Daliri, Musco & Suresh, arXiv 2408.07978).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any
+
+import mlx.core as mx
+from mlx_lm.sample_utils import apply_min_p, apply_top_k, apply_top_p, apply_xtc
+
+from mirror_mlx.errors import UsageError
+
+LogitsProcessor = Callable[[mx.array, mx.array], mx.array]
+
+_BLOCK = 16  # positions whose noise is made in one go
+_GUMBEL, _XTC = 0, 1  # tags: one family of noise for each use
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How tokens are chosen. Fields, ranges and order as mlx-lm's `make_sampler`; temperature 0 is greedy.
+
+    As in mlx-lm, top-p and min-p act on the untempered distribution.
+    """
+
+    temperature: float = 0.0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    top_k: int = 0
+    seed: int = 0
+    min_tokens_to_keep: int = 1
+    xtc_probability: float = 0.0
+    xtc_threshold: float = 0.1
+    xtc_special_tokens: tuple[int, ...] = ()
+    logits_processors: tuple[LogitsProcessor, ...] = field(default=(), repr=False)
+
+    def __post_init__(self) -> None:
+        _check("temperature", self.temperature, "0 or more", self.temperature >= 0)
+        _check("top_p", self.top_p, "in [0, 1]", 0 <= self.top_p <= 1)
+        _check("min_p", self.min_p, "in [0, 1]", 0 <= self.min_p <= 1)
+        _check("top_k", self.top_k, "0 or more", self.top_k >= 0)
+        _check("seed", self.seed, "0 or more", self.seed >= 0)
+        _check("min_tokens_to_keep", self.min_tokens_to_keep, "1 or more", self.min_tokens_to_keep >= 1)
+        _check("xtc_probability", self.xtc_probability, "in [0, 1]", 0 <= self.xtc_probability <= 1)
+        _check("xtc_threshold", self.xtc_threshold, "in [0, 0.5]", 0 <= self.xtc_threshold <= 0.5)
+
+
+def _check(name: str, given: float, expected: str, fine: bool) -> None:
+    if not fine:
+        raise UsageError(f"{name} is {given}: it must be {expected}")
+
+
+def _key(seed: int, request: int, tag: int) -> int:
+    """32 bits for a family of noise; positions are the other half of the key."""
+    return int.from_bytes(blake2b(f"{seed}/{request}/{tag}".encode(), digest_size=4).digest(), "little")
+
+
+class Sampler:
+    """Chooses tokens for rows of logits. Holds arrays: one for each thread and stream that samples."""
+
+    def __init__(self, sampling: Sampling, request: int = 0) -> None:
+        self.sampling = sampling
+        self._gumbel_key = _key(sampling.seed, request, _GUMBEL)
+        self._xtc_key = _key(sampling.seed, request, _XTC)
+        self._blocks: dict[int, mx.array] = {}
+
+    def choose(self, logits: mx.array, positions: Sequence[int], tokens: Sequence[int] = ()) -> mx.array:
+        """The token of each row: logits [R, V] → ids [R]. Ties go to the lowest id. Arguments as `scores`."""
+        return mx.argmax(self.scores(logits, positions, tokens), axis=-1)
+
+    def scores(self, logits: mx.array, positions: Sequence[int], tokens: Sequence[int] = ()) -> mx.array:
+        """What the argmax is taken over: logits [R, V] → fp32 [R, V].
+
+        positions  [R]  the absolute position each row predicts
+        tokens          the text so far with the proposals; row r's context is `tokens[:positions[r]]`. Only
+                        logits processors look at it.
+        """
+        logits = self._process(logits, positions, tokens).astype(mx.float32)
+        if self.sampling.temperature == 0:
+            return logits
+        logprobs = logits - mx.logsumexp(logits, axis=-1, keepdims=True)
+        return self._warp(logprobs, positions) * (1 / self.sampling.temperature) + self._noise(
+            positions, logits.shape[-1]
+        )
+
+    def _process(self, logits: mx.array, positions: Sequence[int], tokens: Sequence[int]) -> mx.array:
+        processors = self.sampling.logits_processors
+        if not processors:
+            return logits
+        rows = []
+        for row, position in enumerate(positions):
+            one, context = logits[row : row + 1], mx.array(list(tokens[:position]), dtype=mx.uint32)
+            for processor in processors:
+                one = processor(context, one)
+            rows.append(one)
+        return mx.concatenate(rows)
+
+    def _warp(self, logprobs: mx.array, positions: Sequence[int]) -> mx.array:
+        s = self.sampling
+        if 0 < s.top_p < 1:
+            logprobs = apply_top_p(logprobs, s.top_p)
+        if s.min_p > 0:
+            logprobs = apply_min_p(logprobs, s.min_p, s.min_tokens_to_keep)
+        if s.xtc_probability > 0:
+            # mlx-lm draws its coin from the global stream: ask it for the certain case and toss a keyed coin here.
+            cut = apply_xtc(logprobs, 1.0, s.xtc_threshold, list(s.xtc_special_tokens))
+            coins = mx.stack([mx.random.uniform(key=_position_key(self._xtc_key, p)) for p in positions])
+            logprobs = mx.where((coins > s.xtc_probability)[:, None], logprobs, cut)
+        if 0 < s.top_k < logprobs.shape[-1]:
+            logprobs = apply_top_k(logprobs, s.top_k)
+        return logprobs
+
+    def _noise(self, positions: Sequence[int], vocab_size: int) -> mx.array:
+        """Gumbel noise [R, V] of these positions."""
+        wanted = sorted({p // _BLOCK for p in positions})
+        for block in wanted:
+            if block not in self._blocks:
+                keys = [[self._gumbel_key, p] for p in range(block * _BLOCK, (block + 1) * _BLOCK)]
+                draw: Any = mx.vmap(lambda key: mx.random.gumbel((vocab_size,), key=key))
+                self._blocks[block] = draw(mx.array(keys, dtype=mx.uint32))
+        for block in [b for b in self._blocks if b < wanted[0] - 1]:
+            del self._blocks[block]
+        rows = mx.concatenate([self._blocks[block] for block in wanted])
+        offset = {block: i * _BLOCK for i, block in enumerate(wanted)}
+        return rows[mx.array([offset[p // _BLOCK] + p % _BLOCK for p in positions])]
+
+
+def _position_key(family: int, position: int) -> mx.array:
+    return mx.array([family, position], dtype=mx.uint32)

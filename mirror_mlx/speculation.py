@@ -1,0 +1,63 @@
+"""The speculation cache of one step: outcome → the window that would follow it."""
+
+from collections.abc import Sequence
+
+from mirror_mlx.messages import Key
+
+
+class SpeculationCache:
+    """Windows under construction, one for each root, each up to `length` tokens.
+
+    A window is *open* while it may still grow. It closes when it is full, when a proposal is no token of the target
+    (an id outside `[0, vocab_size)` must never reach the target's embedding), or when the draft gives it nothing.
+    """
+
+    def __init__(self, length: int, vocab_size: int) -> None:
+        self._length = length
+        self._vocab_size = vocab_size
+        self._windows: dict[Key, list[int]] = {}
+        self._open: dict[Key, None] = {}
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._windows
+
+    def __len__(self) -> int:
+        return len(self._windows)
+
+    @property
+    def keys(self) -> tuple[Key, ...]:
+        """All roots, in the order they were opened."""
+        return tuple(self._windows)
+
+    @property
+    def unfinished(self) -> tuple[Key, ...]:
+        """The roots whose windows are open, in the order they were opened."""
+        return tuple(self._open)
+
+    def open(self, key: Key) -> None:
+        """Begin the window of a root."""
+        if key not in self._windows:
+            self._windows[key] = []
+            if self._length > 0:
+                self._open[key] = None
+
+    def extend(self, key: Key, tokens: Sequence[int]) -> None:
+        """Add what one draft pass proposed for an open window; nothing at all closes it."""
+        window = self._windows[key]
+        for token in tokens:
+            if not 0 <= token < self._vocab_size:
+                self._open.pop(key, None)
+                return
+            window.append(token)
+            if len(window) == self._length:
+                break
+        if not tokens or len(window) == self._length:
+            self._open.pop(key, None)
+
+    def finished(self, key: Key) -> bool:
+        return key in self._windows and key not in self._open
+
+    def get(self, key: Key) -> tuple[int, ...] | None:
+        """The window of an outcome as far as it has come, or None on a miss."""
+        window = self._windows.get(key)
+        return None if window is None else tuple(window)

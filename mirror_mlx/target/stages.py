@@ -1,0 +1,79 @@
+"""The layers of a loaded model as stages: their outputs can be recorded, and stepped over.
+
+Recording gives the tap's hidden state and the points at which the work can be submitted. Stepping over gives the
+logit lens without new forward code: the model's own forward is called with every layer answering with the tapped
+output, so that norm, head, scaling and soft-capping are the model's own, for any architecture. Embeddings and masks
+that such a call builds are never evaluated.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+from mlx.utils import tree_flatten
+from mlx_lm.models.cache import make_prompt_cache
+
+from mirror_mlx.interpose import interpose, release
+
+
+class Stages:
+    """All decoder layers of a model, in the order its forward calls them."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self._layers = _distinct(model.layers)
+        self._record: list[Any] | None = None
+        self._replay: Any = None
+        for layer in self._layers:
+            interpose(layer, self._on_call)
+
+    def close(self) -> None:
+        """Give the model its own layers back."""
+        for layer in self._layers:
+            release(layer)
+        self._layers = []
+
+    def _on_call(self, layer: nn.Module, call: Any, *args: Any, **kwargs: Any) -> Any:
+        if self._replay is not None:
+            return self._replay
+        output = call(*args, **kwargs)
+        if self._record is not None:
+            self._record.append(output)
+        return output
+
+    @contextmanager
+    def recording(self) -> Iterator[list[Any]]:
+        """Collects what each layer returns, in call order: usually [1, S, hidden]; a tuple or stack for some models."""
+        self._record = outputs = []
+        try:
+            yield outputs
+        finally:
+            self._record = None
+
+    def lens(self, output: Any, inputs: mx.array) -> mx.array:
+        """The model's final norm and head on what a layer returned: → logits [1, S, V]."""
+        self._replay = output
+        try:
+            # Fresh and empty: some forwards trim the caches they are given.
+            return _logits(self._model(inputs, cache=make_prompt_cache(self._model)))
+        finally:
+            self._replay = None
+
+
+def arrays(output: Any) -> list[mx.array]:
+    """The arrays in what a layer returned."""
+    return [leaf for _, leaf in tree_flatten(output) if isinstance(leaf, mx.array)]
+
+
+def _logits(output: Any) -> mx.array:
+    return output if isinstance(output, mx.array) else output.logits
+
+
+def _distinct(layers: Any) -> list[nn.Module]:
+    seen: dict[int, nn.Module] = {}
+    for layer in layers:
+        if isinstance(layer, nn.Module):
+            seen.setdefault(id(layer), layer)
+    return list(seen.values())

@@ -1,0 +1,53 @@
+"""How the target's work reaches its device: when the prefix, the tap and the suffix are submitted."""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import mlx.core as mx
+
+from mirror_mlx.target.stages import arrays
+
+
+class Submission(Protocol):
+    """`begin` returns once the prefix and the tap are on their way, `finish` once the tokens are there."""
+
+    eager: bool
+    """Whether the tap's values are there when `begin` returns."""
+
+    def begin(self, prefix: Sequence[Any], tap: Sequence[mx.array], tokens: mx.array) -> None: ...
+    def finish(self, suffix: Sequence[Any], tokens: mx.array) -> None: ...
+
+
+class Whole:
+    """For a GPU: everything is submitted at once. A wait between layers would leave the device idle."""
+
+    eager = False
+
+    def begin(self, prefix: Sequence[Any], tap: Sequence[mx.array], tokens: mx.array) -> None:
+        mx.async_eval(*tap)
+        mx.async_eval(tokens)
+
+    def finish(self, suffix: Sequence[Any], tokens: mx.array) -> None:
+        mx.eval(tokens)
+
+
+class LayerByLayer:
+    """For the CPU: MLX allows ten tasks in flight over all streams together, so a graph that is queued whole starves
+    the draft's stream (docs/log.md). One layer is in flight at a time."""
+
+    eager = True
+
+    def begin(self, prefix: Sequence[Any], tap: Sequence[mx.array], tokens: mx.array) -> None:
+        for output in prefix:
+            mx.eval(arrays(output))
+        mx.eval(*tap)
+
+    def finish(self, suffix: Sequence[Any], tokens: mx.array) -> None:
+        for output in suffix:
+            mx.eval(arrays(output))
+        mx.eval(tokens)
+
+
+def for_device() -> Submission:
+    """The policy of the default device."""
+    return LayerByLayer() if mx.default_device() == mx.Device(mx.cpu) else Whole()

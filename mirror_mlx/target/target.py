@@ -1,0 +1,268 @@
+"""The target: prefill, and for each step `begin`, `finish`, `commit`."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+import numpy as np
+from mlx_lm.generate import maybe_quantize_kv_cache
+from mlx_lm.models.cache import RotatingKVCache, make_prompt_cache
+
+from mirror_mlx.errors import ModelError, UsageError
+from mirror_mlx.messages import Candidates, Outcome
+from mirror_mlx.sampling import Sampler
+from mirror_mlx.target.limits import context_length
+from mirror_mlx.target.rollback import Checkpoint, can_cut, can_rewind, cut
+from mirror_mlx.target.stages import Stages
+from mirror_mlx.target.submission import Submission, for_device
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class KVOptions:
+    """The key-value cache, as mlx-lm's flags of the same names."""
+
+    max_kv_size: int | None = None
+    kv_bits: int | None = None
+    kv_group_size: int = 64
+    quantized_kv_start: int = 5000
+    prefill_step_size: int = 2048
+
+
+class Tap:
+    """The tapped layer's candidates for each row; `read` waits until they are there."""
+
+    def __init__(self, ids: mx.array, probs: mx.array, own: mx.array, ready: bool) -> None:
+        self.ready = ready
+        self._arrays = (ids, probs, own)
+
+    def read(self) -> Candidates:
+        """Best first. Safe from any thread."""
+        ids, probs, own = (np.array(a) for a in self._arrays)
+        order = np.argsort(-probs, axis=-1, kind="stable")
+        return Candidates(
+            tokens=np.take_along_axis(ids, order, -1).tolist(),
+            probs=np.take_along_axis(probs, order, -1).tolist(),
+            own=own.tolist(),
+        )
+
+
+def candidates(scores: mx.array, window: Sequence[int], count: int, *, ready: bool) -> Tap:
+    """The `count` best tokens of each row of scores [γ+1, V], and the probability of the window's own tokens."""
+    probs = mx.softmax(scores, axis=-1)
+    count = min(count, scores.shape[-1])
+    ids = mx.argpartition(-probs, kth=count - 1, axis=-1)[:, :count]
+    own = mx.take_along_axis(probs[: len(window)], mx.array(list(window), dtype=mx.uint32)[:, None], axis=-1)[:, 0]
+    return Tap(ids, mx.take_along_axis(probs, ids, axis=-1), own, ready)
+
+
+class Target:
+    """One sequence under verification by one model.
+
+    model       a loaded mlx-lm model; it is given back as it was by `close`
+    exit_layer  after how many layers the tap reads (1 … layers-1); None: half of them
+    kappa       candidates of each row
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        exit_layer: int | None = None,
+        kappa: int = 8,
+        kv: KVOptions = KVOptions(),
+        submission: Submission | None = None,
+    ) -> None:
+        self.model = model
+        self.kv = kv
+        self.kappa = kappa
+        self.context_length = None if kv.max_kv_size else context_length(model)
+        self.tap_refusal: str | None = None
+        self._submission = submission or for_device()
+        self._stages = Stages(model)
+        self._sampler: Sampler | None = None
+        self._reset()
+        try:
+            self.num_layers, self.vocab_size = self._probe()
+        except Exception as error:
+            self._stages.close()
+            raise ModelError(f"the model does not run: {type(error).__name__}: {error}") from error
+        self.exit_layer = self._check_exit(exit_layer)
+
+    def _check_exit(self, exit_layer: int | None) -> int:
+        if exit_layer is None:
+            return max(1, self.num_layers // 2)
+        if not 1 <= exit_layer < self.num_layers:
+            self._stages.close()
+            raise UsageError(
+                f"exit_layer is {exit_layer}: this model has {self.num_layers} layers, so it must be in "
+                f"1 … {self.num_layers - 1}"
+            )
+        return exit_layer
+
+    def _probe(self) -> tuple[int, int]:
+        """Layers and vocabulary, from one forward; finds out whether the tap works on this model."""
+        inputs = mx.array([[0, 1]])
+        with self._stages.recording() as outputs:
+            logits = self.model(inputs, cache=make_prompt_cache(self.model, self.kv.max_kv_size))
+        if len(outputs) < 2:
+            self.tap_refusal = "the model's layers cannot be stepped between"
+        else:
+            try:
+                same = self._stages.lens(outputs[-1], inputs)
+                mx.eval(same, logits)
+                if not mx.allclose(same, logits, rtol=1e-3, atol=1e-3):
+                    self.tap_refusal = "the model's head cannot be reached from its layers"
+            except Exception as error:
+                self.tap_refusal = f"the model's head cannot be reached from its layers: {error}"
+        return len(outputs), logits.shape[-1]
+
+    def close(self) -> None:
+        """Give the model back as it was. Idempotent."""
+        self._stages.close()
+        self._reset()
+
+    def _reset(self) -> None:
+        self.cache = make_prompt_cache(self.model, self.kv.max_kv_size)
+        self._cached: list[int] = []
+        self._replay: list[int] = []
+        self._inputs: list[int] = []
+        self._first = 0
+        self._in_flight = False
+        self._outputs: list[Any] = []
+        self._chosen: mx.array | None = None
+        self._logits: mx.array | None = None
+        self._checkpoint: Checkpoint | None = None
+        self._cuts = all(can_cut(entry) for entry in self.cache)
+
+    def room(self) -> int | None:
+        """How many rows one verification may have so that it gives what one row at a time would; None: any number.
+
+        Bounded only for a cache that keeps its first tokens while it rotates (`max_kv_size`): once it is full,
+        mlx-lm's mask for several rows hides the kept tokens.
+        """
+        rooms = [
+            max(entry.max_size - entry.offset - len(self._replay), 1)
+            for entry in self.cache
+            if type(entry) is RotatingKVCache and entry.keep > 0
+        ]
+        return min(rooms, default=None)
+
+    def prefill(self, tokens: Sequence[int], sampler: Sampler, progress: Progress | None = None) -> int:
+        """Make the cache hold `tokens`, reusing what it already holds. Returns how many were reused.
+
+        The last token of a prompt is not prefilled: it is the pending token of the first step.
+        """
+        if self._in_flight:
+            self._reset()
+        self._sampler = sampler
+        reused = self._rewind(tokens)
+        self._replay, fresh = [], list(tokens[reused:])
+        step = self.kv.prefill_step_size
+        if progress:
+            progress(reused, len(tokens))
+        while len(fresh) > 1:
+            chunk, fresh = fresh[:step], fresh[step:]
+            if len(fresh) == 1:  # never alone: see below
+                chunk, fresh = chunk[:-1], [*chunk[-1:], *fresh]
+            self.model(mx.array([chunk]), cache=self.cache)
+            self._quantize()
+            mx.eval([entry.state for entry in self.cache])
+            self._cached += chunk
+            mx.clear_cache()
+            if progress:
+                progress(len(self._cached), len(tokens))
+        # A single leftover rides along with the first verify input: alone it would cost a forward, and a rotating
+        # cache that was cut must not be written one row at a time.
+        self._replay = fresh
+        return reused
+
+    def _rewind(self, tokens: Sequence[int]) -> int:
+        """Cut the cache back to what it shares with `tokens`; start anew where it cannot be cut."""
+        common, limit = 0, min(len(self._cached), len(tokens))
+        if self._cached[:limit] == list(tokens[:limit]):
+            common = limit
+        else:
+            while self._cached[common] == tokens[common]:
+                common += 1
+        surplus = len(self._cached) - common
+        if surplus and all(can_rewind(entry, surplus) for entry in self.cache):
+            for entry in self.cache:
+                cut(entry, surplus)
+            self._cached = self._cached[:common]
+        elif surplus:
+            self._reset()
+        return len(self._cached)
+
+    def begin(self, pending: int, window: Sequence[int], tokens: Sequence[int], *, tap: bool = True) -> Tap | None:
+        """Submit the verification of `[pending, *window]`.
+
+        tokens  everything committed, pending included; n = len(tokens)
+        Returns the tap, or None where it is not wanted or this model has none.
+        """
+        assert self._sampler is not None, "prefill comes first"
+        self._flush_replay(len(window))
+        self._inputs = [*self._replay, pending, *window]
+        self._first = len(self._replay)
+        self._in_flight = True
+        self._checkpoint = None if self._cuts or not window else self._checkpoint or Checkpoint(self.cache)
+        inputs = mx.array([self._inputs])
+        with self._stages.recording() as outputs:
+            logits = self.model(inputs, cache=self.cache)
+        self._quantize()
+        rows = logits[0, self._first :]
+        positions = range(len(tokens), len(tokens) + len(window) + 1)
+        text = [*tokens, *window] if self._sampler.sampling.logits_processors else ()
+        self._logits, self._outputs = rows, outputs
+        self._chosen = self._sampler.choose(rows, positions, text)
+        if not tap or self.tap_refusal is not None:
+            self._submission.begin(outputs, [], self._chosen)
+            return None
+        lens = self._stages.lens(outputs[self.exit_layer - 1], inputs)[0, self._first :]
+        scores = self._sampler.scores(lens, positions, text)
+        found = candidates(scores, window, self.kappa + 1, ready=self._submission.eager)
+        self._submission.begin(outputs[: self.exit_layer], found._arrays, self._chosen)
+        return found
+
+    def finish(self) -> list[int]:
+        """The target's own token of each row [γ+1]: what plain decoding would have chosen there."""
+        assert self._chosen is not None
+        self._submission.finish(self._outputs[self.exit_layer :], self._chosen)
+        return [int(token) for token in self._chosen.tolist()]  # type: ignore[union-attr]
+
+    def logprobs(self, row: int) -> mx.array:
+        """The log-probabilities [V] of a row of this step, before warping. Not evaluated."""
+        assert self._logits is not None
+        logits = self._logits[row]
+        return logits - mx.logsumexp(logits, keepdims=True)
+
+    def commit(self, outcome: Outcome) -> None:
+        """Keep the pending token and the accepted proposals, roll back the rest."""
+        kept = self._first + 1 + outcome.accepted
+        rejected = len(self._inputs) - kept
+        if not rejected:
+            self._cached += self._inputs
+            self._replay, self._checkpoint = [], None
+        elif self._cuts:
+            for entry in self.cache:
+                cut(entry, rejected)
+            self._cached += self._inputs[:kept]
+            self._replay = []
+        else:
+            assert self._checkpoint is not None
+            self._checkpoint.restore(self.cache, len(self._inputs))
+            self._replay = self._inputs[:kept]
+        self._outputs, self._chosen, self._inputs, self._in_flight = [], None, [], False
+
+    def _flush_replay(self, window: int) -> None:
+        """Give a long replay a forward of its own: it would otherwise grow by every step that rejects something."""
+        if len(self._replay) > max(8, window + 1):
+            self.model(mx.array([self._replay]), cache=self.cache)
+            self._cached += self._replay
+            self._replay, self._checkpoint = [], None
+
+    def _quantize(self) -> None:
+        maybe_quantize_kv_cache(self.cache, self.kv.quantized_kv_start, self.kv.kv_group_size, self.kv.kv_bits)

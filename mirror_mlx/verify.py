@@ -1,0 +1,28 @@
+"""Which proposals the target accepts (ALGORITHMS: V-greedy and V-match).
+
+Both are one rule, since greedy decoding is sampling without noise: the target's own token of each row is known, and
+proposals hold as long as they equal it. What is emitted are the target's tokens alone, so any window is safe.
+"""
+
+from collections.abc import Sequence
+
+from mirror_mlx.messages import Outcome
+
+
+def verify(window: Sequence[int], chosen: Sequence[int]) -> Outcome:
+    """Compare γ proposals with the target's γ+1 own tokens.
+
+    window  [γ]    proposals for positions n … n+γ-1
+    chosen  [γ+1]  the target's tokens for positions n … n+γ
+
+    >>> verify([5, 6, 7], [5, 6, 9, 2])
+    Outcome(accepted=2, token=9)
+    >>> verify([5, 6], [5, 6, 3])
+    Outcome(accepted=2, token=3)
+    """
+    if len(chosen) != len(window) + 1:
+        raise ValueError(f"{len(window)} proposals need {len(window) + 1} target tokens, got {len(chosen)}")
+    accepted = 0
+    while accepted < len(window) and window[accepted] == chosen[accepted]:
+        accepted += 1
+    return Outcome(accepted, chosen[accepted])
