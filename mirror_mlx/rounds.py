@@ -104,6 +104,10 @@ class Round:
         if from_draft:
             self._draft_budget = plan.max_roots // 2 if from_tap else plan.max_roots
 
+    @property
+    def awaits_outcome(self) -> bool:
+        return self._outcome is None
+
     # Facts.
 
     def glued(self, candidates: Candidates | None) -> None:

@@ -8,8 +8,8 @@ same text in every mode, and the draft's guesses agree with the target's samples
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import blake2b
-from typing import Any
 
 import mlx.core as mx
 from mlx_lm.sample_utils import apply_min_p, apply_top_k, apply_top_p, apply_xtc
@@ -122,13 +122,17 @@ class Sampler:
         for block in wanted:
             if block not in self._blocks:
                 keys = [[self._gumbel_key, p] for p in range(block * _BLOCK, (block + 1) * _BLOCK)]
-                draw: Any = mx.vmap(lambda key: mx.random.gumbel((vocab_size,), key=key))
+                draw = mx.vmap(partial(_gumbel, vocab_size))
                 self._blocks[block] = draw(mx.array(keys, dtype=mx.uint32))
         for block in [b for b in self._blocks if b < wanted[0] - 1]:
             del self._blocks[block]
         rows = mx.concatenate([self._blocks[block] for block in wanted])
         offset = {block: i * _BLOCK for i, block in enumerate(wanted)}
         return rows[mx.array([offset[p // _BLOCK] + p % _BLOCK for p in positions])]
+
+
+def _gumbel(vocab_size: int, key: mx.array) -> mx.array:
+    return mx.random.gumbel((vocab_size,), key=key)
 
 
 def _position_key(family: int, position: int) -> mx.array:

@@ -34,7 +34,8 @@ class StepTrace:
     outcome     how verification ended
     roots       how many outcomes were prepared for
     next        the source of the window for the step after
-    handover    from the outcome being known to the finished window being here, on a hit
+    busy        from the step's start to its commit, and the wait for the next window
+    waited      the wait alone
     """
 
     step: int
@@ -42,7 +43,8 @@ class StepTrace:
     outcome: Outcome
     roots: int = 0
     next: str = "none"
-    handover: int | None = None
+    busy: int = 0
+    waited: int = 0
 
 
 @dataclass(slots=True)
@@ -61,7 +63,10 @@ class Trace:
         try:
             yield
         finally:
-            self.spans.append(Span(lane, name, step, start, clock()))
+            self.add(lane, name, step, start, clock())
+
+    def add(self, lane: Lane, name: str, step: int, start: int, end: int) -> None:
+        self.spans.append(Span(lane, name, step, start, end))
 
     def chrome(self) -> dict[str, Any]:
         """The run in the Trace Event format that Perfetto and chrome://tracing open: one lane for each device."""
@@ -155,7 +160,6 @@ def overlap(spans: list[tuple[int, int]], others: list[tuple[int, int]]) -> int:
 def summarise(trace: Trace, *, tokens: int, mode: str, reason: str, **rates: float | int) -> Stats:
     """Stats of a run from its trace."""
     verify: dict[int, tuple[int, int]] = {s.step: (s.start, s.end) for s in trace.spans if s.name == "verify"}
-    whole = [s.end - s.start for s in trace.spans if s.name == "step"]
     draft: dict[int, list[tuple[int, int]]] = {}
     for span in trace.spans:
         if span.lane == "draft":
@@ -170,7 +174,7 @@ def summarise(trace: Trace, *, tokens: int, mode: str, reason: str, **rates: flo
         for row in range(rows)
         for n in [sum(s.outcome.accepted == row for s in predicted)]
     )
-    handovers = [step.handover for step in trace.steps if step.handover is not None]
+    handovers = [step.waited for step in trace.steps if step.next == "hit"]
     return Stats(
         steps=len(trace.steps),
         tokens=tokens,
@@ -184,7 +188,7 @@ def summarise(trace: Trace, *, tokens: int, mode: str, reason: str, **rates: flo
         rendezvous_us=((median(trace.exchanges) if trace.exchanges else 0) + (median(handovers) if handovers else 0))
         / 1e3,
         verify_ms=median(e - s for s, e in verify.values()) / 1e6 if verify else 0.0,
-        step_ms=median(whole) / 1e6 if whole else 0.0,
+        step_ms=median(step.busy for step in trace.steps) / 1e6 if trace.steps else 0.0,
         mode=mode,
         reason=reason,
         **rates,  # type: ignore[arg-type]

@@ -4,7 +4,7 @@ Both are one rule, since greedy decoding is sampling without noise: the target's
 proposals hold as long as they equal it. What is emitted are the target's tokens alone, so any window is safe.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from mirror_mlx.messages import Outcome
 
@@ -26,3 +26,16 @@ def verify(window: Sequence[int], chosen: Sequence[int]) -> Outcome:
     while accepted < len(window) and window[accepted] == chosen[accepted]:
         accepted += 1
     return Outcome(accepted, chosen[accepted])
+
+
+def shorten(outcome: Outcome, window: Sequence[int], stops: Collection[int], limit: int) -> Outcome:
+    """End an outcome at the first accepted stop token, or at `limit` emitted tokens, as if the rest had never been
+    proposed: what follows is neither emitted nor kept in any cache.
+
+    >>> shorten(Outcome(3, 9), [5, 2, 7], stops={2}, limit=100)
+    Outcome(accepted=1, token=2)
+    """
+    for row in range(min(outcome.accepted, limit)):
+        if window[row] in stops or row + 1 == limit:
+            return Outcome(row, window[row])
+    return outcome

@@ -8,6 +8,7 @@ that such a call builds are never evaluated.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import get_ident
 from typing import Any
 
 import mlx.core as mx
@@ -26,6 +27,7 @@ class Stages:
         self._layers = _distinct(model.layers)
         self._record: list[Any] | None = None
         self._replay: Any = None
+        self._thread = 0  # a draft may be the same model, on its own thread
         for layer in self._layers:
             interpose(layer, self._on_call)
 
@@ -36,6 +38,8 @@ class Stages:
         self._layers = []
 
     def _on_call(self, layer: nn.Module, call: Any, *args: Any, **kwargs: Any) -> Any:
+        if self._thread != get_ident():
+            return call(*args, **kwargs)
         if self._replay is not None:
             return self._replay
         output = call(*args, **kwargs)
@@ -46,20 +50,20 @@ class Stages:
     @contextmanager
     def recording(self) -> Iterator[list[Any]]:
         """Collects what each layer returns, in call order: usually [1, S, hidden]; a tuple or stack for some models."""
-        self._record = outputs = []
+        self._record, self._thread = [], get_ident()
         try:
-            yield outputs
+            yield self._record
         finally:
-            self._record = None
+            self._record, self._thread = None, 0
 
     def lens(self, output: Any, inputs: mx.array) -> mx.array:
         """The model's final norm and head on what a layer returned: → logits [1, S, V]."""
-        self._replay = output
+        self._replay, self._thread = output, get_ident()
         try:
             # Fresh and empty: some forwards trim the caches they are given.
             return _logits(self._model(inputs, cache=make_prompt_cache(self._model)))
         finally:
-            self._replay = None
+            self._replay, self._thread = None, 0
 
 
 def arrays(output: Any) -> list[mx.array]:

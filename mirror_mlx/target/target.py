@@ -11,10 +11,10 @@ from mlx_lm.generate import maybe_quantize_kv_cache
 from mlx_lm.models.cache import RotatingKVCache, make_prompt_cache
 
 from mirror_mlx.errors import ModelError, UsageError
+from mirror_mlx.limits import context_length
 from mirror_mlx.messages import Candidates, Outcome
+from mirror_mlx.rollback import Checkpoint, can_cut, can_rewind, cut
 from mirror_mlx.sampling import Sampler
-from mirror_mlx.target.limits import context_length
-from mirror_mlx.target.rollback import Checkpoint, can_cut, can_rewind, cut
 from mirror_mlx.target.stages import Stages
 from mirror_mlx.target.submission import Submission, for_device
 

@@ -101,6 +101,11 @@ class Checkpoint:
                 entry.__dict__.update({name: _clone(value) for name, value in fields.items()})
 
 
+def cloned(cache: Cache) -> Cache:
+    """A second cache in the same state. Arrays are shared until one of the two is written."""
+    return [_clone(entry) for entry in cache]
+
+
 def _clone_fields(entry: Any) -> dict[str, Any]:
     return {name: _clone(value) for name, value in vars(entry).items()}
 

@@ -1,0 +1,7 @@
+"""The models that guess: the `Draft` protocol and its implementations."""
+
+from mirror_mlx.draft.autoregressive import AutoregressiveDraft
+from mirror_mlx.draft.protocol import Draft
+from mirror_mlx.draft.scripted import ScriptedDraft
+
+__all__ = ["AutoregressiveDraft", "Draft", "ScriptedDraft"]

@@ -1,0 +1,50 @@
+"""What a draft is to the runtime.
+
+All calls come from one thread, the draft's own. The draft keeps a *trunk*, the tokens of the text so far, and in each
+step *branches* that leave it: a branch for root (r, v) continues the trunk up to glued row r with the token v.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol, runtime_checkable
+
+from mirror_mlx.messages import Candidates, Key, Root
+from mirror_mlx.sampling import Sampling
+
+
+@runtime_checkable
+class Draft(Protocol):
+    """One step, as the runtime calls it: glue, expand and advance any number of times, commit.
+
+    Anything may be raised; the request then goes on as plain decoding. Proposals are never emitted unverified, so a
+    wrong one costs speed, not correctness.
+    """
+
+    max_roots: int | None
+    """More branches than this are not worth their time; None: no opinion."""
+
+    def begin(self, sampling: Sampling) -> None:
+        """A request begins. Proposals that use the same position-keyed noise agree with the target more often."""
+
+    def prefill(self, tokens: Sequence[int]) -> None:
+        """Append tokens to the trunk. Between steps only."""
+
+    def glue(self, tokens: Sequence[int], candidates: int) -> Candidates | None:
+        """Append the rows `[pending, *window]` to the trunk, provisionally.
+
+        Returns up to `candidates` likely next tokens of each row, or None if 0 are asked for or it has none.
+        """
+
+    def expand(self, roots: Sequence[Root]) -> None:
+        """Open a branch for each root. Roots it cannot continue may be left out."""
+
+    def advance(self, keys: Sequence[Key]) -> Mapping[Key, Sequence[int]]:
+        """One pass over the branches of these roots: the next token or tokens of each."""
+
+    def commit(self, rows: int) -> None:
+        """The step is over: the first `rows` glued rows stay in the trunk, all branches go."""
+
+    def rewind(self, length: int) -> None:
+        """Cut the trunk back to its first `length` tokens. Between steps only."""
+
+    def close(self) -> None:
+        """Release everything. Idempotent."""

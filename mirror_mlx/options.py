@@ -1,0 +1,78 @@
+"""What an engine can be told, checked once."""
+
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+from mirror_mlx.errors import UsageError
+from mirror_mlx.messages import FALLBACKS, MODES, PREDICTORS, Fallback, Mode, Predictor
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Options of `mirror_mlx.Engine`.
+
+    mode              mirror: the draft prepares windows while the target verifies; sd: the same draft, serially;
+                      ar: plain decoding; auto: mirror where there is a draft, as long as its proposals hold
+    predictor         who picks the outcomes to prepare for: tap (the target's middle layer), draft, or both
+    num_draft_tokens  γ, proposals in a window
+    kappa             κ, outcomes prepared for each row and predictor
+    max_roots         all outcomes of a step together
+    exit_layer        after how many layers the tap reads; None: half of them
+    fallback          on a miss: jit drafts a window while the target waits, empty verifies one plain token
+    accept            match: a proposal holds if it equals the target's own token, greedy or sampled
+    draft_timeout     seconds until a silent draft is given up for the request
+    trace             keep the timeline of the last run as `engine.trace`
+    max_kv_size, kv_bits, kv_group_size, quantized_kv_start, prefill_step_size   as in mlx-lm
+    """
+
+    mode: Mode = "mirror"
+    predictor: Predictor = "hybrid"
+    num_draft_tokens: int = 7
+    kappa: int = 8
+    max_roots: int = 64
+    exit_layer: int | None = None
+    fallback: Fallback = "jit"
+    accept: Literal["match"] = "match"
+    draft_timeout: float = 2.0
+    max_kv_size: int | None = None
+    kv_bits: int | None = None
+    kv_group_size: int = 64
+    quantized_kv_start: int = 5000
+    prefill_step_size: int = 2048
+
+    @classmethod
+    def of(cls, given: dict[str, Any]) -> "Options":
+        """Options from keyword arguments. Raises UsageError for one that is unknown or out of range."""
+        known = [field.name for field in fields(cls)]
+        for name in given:
+            if name not in known:
+                raise UsageError(f"there is no option '{name}': choose from {', '.join(known)}")
+        return cls(**given)
+
+    def __post_init__(self) -> None:
+        _one_of("mode", self.mode, MODES)
+        _one_of("predictor", self.predictor, PREDICTORS)
+        _one_of("fallback", self.fallback, FALLBACKS)
+        _one_of("accept", self.accept, ("match",))
+        for name in ("num_draft_tokens", "kappa", "max_roots", "prefill_step_size", "kv_group_size"):
+            _at_least_one(name, getattr(self, name))
+        if self.num_draft_tokens > 128:
+            raise UsageError(f"num_draft_tokens is {self.num_draft_tokens}: it must be in 1 … 128")
+        for name in ("max_kv_size", "kv_bits"):
+            if getattr(self, name) is not None:
+                _at_least_one(name, getattr(self, name))
+        if self.kv_bits is not None and self.max_kv_size is not None:
+            raise UsageError("kv_bits and max_kv_size exclude each other: mlx-lm cannot quantise a rotating cache")
+        if not self.draft_timeout > 0:
+            raise UsageError(f"draft_timeout is {self.draft_timeout}: it must be more than 0 seconds")
+
+
+def _one_of(name: str, given: object, allowed: tuple[str, ...]) -> None:
+    if given not in allowed:
+        raise UsageError(f"{name} is {given!r}: choose from {', '.join(allowed)}")
+
+
+def _at_least_one(name: str, given: object) -> None:
+    if not isinstance(given, int) or isinstance(given, bool) or given < 1:
+        hint = ", or use mode='ar' for plain decoding" if name == "num_draft_tokens" else ""
+        raise UsageError(f"{name} is {given}: it must be 1 or more{hint}")
