@@ -1,0 +1,169 @@
+"""From names to an engine: the only place that knows which backends there are."""
+
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+from huggingface_hub.errors import (
+    GatedRepoError,
+    HFValidationError,
+    LocalEntryNotFoundError,
+    OfflineModeIsEnabled,
+    RepositoryNotFoundError,
+)
+from mlx.utils import tree_map
+from mlx_lm.tokenizer_utils import TokenizerWrapper
+from mlx_lm.utils import _download
+from mlx_lm.utils import load as load_with_mlx_lm
+
+from mirror_mlx import blas
+from mirror_mlx.draft import AutoregressiveDraft, Draft
+from mirror_mlx.engine import Engine
+from mirror_mlx.errors import DraftError, ModelError, UsageError
+from mirror_mlx.limits import context_length
+
+DEMO = Path(__file__).parent / "demo"
+DRAFT_HOSTS = ("auto", "mlx")
+
+
+def load(
+    model: str | Path = "demo",
+    draft_model: "str | Path | Draft | None" = None,
+    *,
+    mode: str = "auto",
+    draft_host: str = "auto",
+    adapter_path: str | None = None,
+    trust_remote_code: bool = False,
+    tokenizer_config: dict[str, Any] | None = None,
+    **options: Any,
+) -> Engine:
+    """An engine for a target and, where there is one, a draft.
+
+    model        hub id, folder, or "demo" for the bundled pair
+    draft_model  the same, a Draft object, or None for the pair's own (a folder that holds `target` and `draft`)
+    draft_host   where the draft runs: "mlx" (a stream of its own), or "auto"
+    options      see `mirror_mlx.options.Options`
+
+    Raises ModelError for a target and DraftError for a draft that cannot be had or used, UsageError for options.
+    """
+    if draft_host not in DRAFT_HOSTS:
+        raise UsageError(f"draft_host is {draft_host!r}: choose from {', '.join(DRAFT_HOSTS)}")
+    if blas.missing() is not None and _on_cpu():
+        warnings.warn(blas.missing() or "", stacklevel=2)
+    folder = _find(DEMO if str(model) == "demo" else model, ModelError)
+    if (folder / "target").is_dir() and not (folder / "config.json").exists():
+        draft_model = folder / "draft" if draft_model is None and (folder / "draft").is_dir() else draft_model
+        folder = folder / "target"
+    target, tokenizer = _read(folder, ModelError, adapter_path, trust_remote_code, tokenizer_config)
+    draft = None if draft_model is None or mode == "ar" else _draft(draft_model, target, tokenizer, trust_remote_code)
+    return Engine(target, tokenizer, draft, mode=mode, draft_work=_own_stream, **options)
+
+
+def _draft(source: Any, target: nn.Module, tokenizer: TokenizerWrapper, trust_remote_code: bool) -> Draft:
+    if isinstance(source, Draft):
+        return source
+    folder = _find(DEMO / "draft" if str(source) == "demo" else source, DraftError)
+    model, own = _read(folder, DraftError, None, trust_remote_code, None)
+    check_tokenizers(tokenizer, own)
+    reach, needed = context_length(model), context_length(target)
+    if reach is not None and needed is not None and reach < needed:
+        raise DraftError(
+            f"the draft's context is {reach} tokens and the target's {needed}: choose a draft that reaches as far"
+        )
+    return AutoregressiveDraft(model)
+
+
+def check_tokenizers(target: TokenizerWrapper, draft: TokenizerWrapper) -> None:
+    """Raise DraftError unless both give every shared id the same text. One may be longer at its tail (padding)."""
+    ours, theirs = ({i: text for text, i in t.get_vocab().items()} for t in (target, draft))
+    shared = min(max(ours), max(theirs)) + 1
+    for i in range(shared):
+        a, b = ours.get(i), theirs.get(i)
+        if a != b and a is not None and b is not None:
+            raise DraftError(
+                f"the draft has another tokenizer: token {i} is {b!r} there and {a!r} in the target; "
+                "choose a draft from the target's family"
+            )
+    if abs(max(ours) - max(theirs)) > max(1024, shared // 8):
+        raise DraftError(
+            f"the draft has another tokenizer: {max(theirs) + 1} tokens, the target {max(ours) + 1}; "
+            "choose a draft from the target's family"
+        )
+
+
+def _find(name: str | Path, error: type[ModelError] | type[DraftError]) -> Path:
+    """The folder of a model: as it is, or downloaded from the hub by mlx-lm."""
+    path = Path(name).expanduser()
+    if path.exists():
+        if not path.is_dir():
+            raise error(f"{path} is a file: give the model's folder")
+        return path
+    text = str(name)
+    if text.startswith(("/", "./", "../", "~")) or text.count("/") > 1 or not text.strip():
+        raise error(f"there is no folder {text!r}: check the path")
+    try:
+        return _download(text)
+    except GatedRepoError:
+        raise error(
+            f"{text} is gated: accept its licence on huggingface.co, then run 'hf auth login' (or set HF_TOKEN)"
+        ) from None
+    except (RepositoryNotFoundError, HFValidationError):
+        raise error(
+            f"there is neither a folder nor a hub model {text!r}: check the name; a private model needs 'hf auth login'"
+        ) from None
+    except (LocalEntryNotFoundError, OfflineModeIsEnabled, OSError, RuntimeError) as reason:
+        raise error(
+            f"{text} is no folder and cannot be fetched from the hub: check the name and the network ({_line(reason)})"
+        ) from None
+
+
+def _read(
+    folder: Path,
+    error: type[ModelError] | type[DraftError],
+    adapter_path: str | None,
+    trust_remote_code: bool,
+    tokenizer_config: dict[str, Any] | None,
+) -> tuple[nn.Module, TokenizerWrapper]:
+    """mlx-lm's model and tokenizer from a folder. On the CPU in fp32, the only type its kernels are fast in."""
+    if not (folder / "config.json").exists():
+        raise error(f"{folder} has no config.json: it is not a model folder")
+    if not any(folder.glob("model*.safetensors")):
+        raise error(f"{folder} has no model*.safetensors: the weights are missing, fetch or convert the model again")
+    if adapter_path is not None and not Path(adapter_path).exists():
+        raise error(f"there is no adapter {adapter_path!r}: check --adapter-path")
+    try:
+        model, tokenizer = load_with_mlx_lm(
+            str(folder),
+            tokenizer_config={"trust_remote_code": trust_remote_code, **(tokenizer_config or {})},
+            adapter_path=adapter_path,
+            trust_remote_code=trust_remote_code,
+        )
+    except json.JSONDecodeError as reason:
+        raise error(f"{folder} has a damaged JSON file ({_line(reason)}): fetch or convert the model again") from None
+    except Exception as reason:  # whatever mlx-lm, transformers or safetensors say of a folder, the user needs one line
+        raise error(f"{folder} cannot be loaded: {_line(reason)}") from reason
+    if _on_cpu():
+        model.update(tree_map(_as_float32, model.parameters()))
+        mx.eval(model.parameters())
+    return model, tokenizer
+
+
+def _as_float32(array: Any) -> Any:
+    return array.astype(mx.float32) if array.dtype in (mx.float16, mx.bfloat16) else array
+
+
+def _on_cpu() -> bool:
+    return bool(mx.default_device() == mx.Device(mx.cpu))
+
+
+def _own_stream() -> Any:
+    """The draft's stream; made inside the draft's thread, to which it belongs."""
+    return mx.stream(mx.new_stream(mx.default_device()))
+
+
+def _line(reason: BaseException) -> str:
+    text = " ".join(str(reason).split())
+    return (text[:197] + "…" if len(text) > 198 else text) or type(reason).__name__
