@@ -203,6 +203,8 @@ class _Run:
         self._sampling, self._trace = sampling, trace
         if self.mode != "ar" and self._draft is None:
             self._step_down("there is no draft")
+        elif self.mode != "ar" and self._target.window_refusal is not None:
+            self._step_down(self._target.window_refusal)
         elif self._wants_tap and self._target.tap_refusal is not None:
             self.reason = f"draft predictor: {self._target.tap_refusal}"
 
@@ -280,7 +282,7 @@ class _Run:
 
     def _clipped(self, window: Window) -> Window:
         room = self._target.room()
-        length = max(0, self._left - 1 if room is None else min(self._left - 1, room - 1))
+        length = max(0, self._left - 1 if room is None else min(self._left - 1, room))
         return window if len(window.tokens) <= length else Window(window.tokens[:length], window.source)
 
     def _note(

@@ -10,6 +10,8 @@ nothing, and `ConcatenateKVCache.trim` leaves the rejected keys in place.
 """
 
 import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import mlx.core as mx
@@ -23,6 +25,52 @@ from mlx_lm.models.cache import (
 )
 
 Cache = list[Any]
+
+
+class StepwiseRotatingKVCache(RotatingKVCache):
+    """A rotating cache whose mask for several rows can show each row what it would see alone.
+
+    mlx-lm's mask differs from that in two cases: for a cache that keeps its first tokens (`max_kv_size`) it hides
+    them once the window has moved on, and a model may ask for a wider window than its cache holds (plamo3).
+    """
+
+    stepwise = False
+
+    def make_mask(self, N: int, window_size: int | None = None, return_array: bool = False) -> Any:  # noqa: N803
+        if not self.stepwise or N == 1:
+            return super().make_mask(N, window_size=window_size, return_array=return_array)
+        window = min(window_size or self.max_size, self.max_size)
+        if not self.keep:
+            return super().make_mask(N, window_size=window, return_array=return_array)
+        before = min(self.max_size - 1, self.offset)
+        row, slot = mx.arange(before, before + N)[:, None], mx.arange(before + N)[None]
+        return (slot <= row) & ((slot < self.keep) | (row - slot < window - self.keep))
+
+
+def prepared(cache: Cache) -> Cache:
+    """A fresh cache from mlx-lm with its rotating members able to work stepwise."""
+    for entry in _members(cache):
+        if type(entry) is RotatingKVCache:
+            entry.__class__ = StepwiseRotatingKVCache
+    return cache
+
+
+@contextmanager
+def stepwise(cache: Cache) -> Iterator[None]:
+    """A forward in here gives each of its rows what it would get alone."""
+    rotating = [entry for entry in _members(cache) if type(entry) is StepwiseRotatingKVCache]
+    for entry in rotating:
+        entry.stepwise = True
+    try:
+        yield
+    finally:
+        for entry in rotating:
+            entry.stepwise = False
+
+
+def _members(cache: Cache) -> Iterator[Any]:
+    for entry in cache:
+        yield from _members(entry.caches) if type(entry) is CacheList else (entry,)
 
 
 def can_cut(entry: Any) -> bool:
@@ -46,7 +94,7 @@ def can_rewind(entry: Any, rows: int) -> bool:
     """Whether `rows` rows can be dropped that were written by any number of forwards."""
     if type(entry) is CacheList:
         return all(can_rewind(member, rows) for member in entry.caches)
-    if type(entry) is RotatingKVCache:
+    if isinstance(entry, RotatingKVCache):
         return entry.offset < entry.max_size  # nothing has been overwritten yet
     if type(entry) is ChunkedKVCache:
         return entry.start_position == 0
@@ -78,6 +126,7 @@ _CUTS: dict[type, Any] = {
     ChunkedKVCache: _cut_by_offset,
     ConcatenateKVCache: _cut_keys,
     RotatingKVCache: _cut_rotating,
+    StepwiseRotatingKVCache: _cut_rotating,
 }
 
 

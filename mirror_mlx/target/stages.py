@@ -6,6 +6,7 @@ output, so that norm, head, scaling and soft-capping are the model's own, for an
 that such a call builds are never evaluated.
 """
 
+import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import get_ident
@@ -13,7 +14,7 @@ from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
-from mlx.utils import tree_flatten
+from mlx.utils import tree_flatten, tree_map
 from mlx_lm.models.cache import make_prompt_cache
 
 from mirror_mlx.interpose import interpose, release
@@ -41,10 +42,10 @@ class Stages:
         if self._thread != get_ident():
             return call(*args, **kwargs)
         if self._replay is not None:
-            return self._replay
+            return _handles(self._replay)
         output = call(*args, **kwargs)
         if self._record is not None:
-            self._record.append(output)
+            self._record.append(_handles(output))
         return output
 
     @contextmanager
@@ -64,6 +65,11 @@ class Stages:
             return _logits(self._model(inputs, cache=make_prompt_cache(self._model)))
         finally:
             self._replay, self._thread = None, 0
+
+
+def _handles(output: Any) -> Any:
+    """The same arrays under new handles: some models write into what their layers return."""
+    return tree_map(lambda leaf: copy.copy(leaf) if isinstance(leaf, mx.array) else leaf, output)
 
 
 def arrays(output: Any) -> list[mx.array]:

@@ -8,12 +8,12 @@ import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 from mlx_lm.generate import maybe_quantize_kv_cache
-from mlx_lm.models.cache import RotatingKVCache, make_prompt_cache
+from mlx_lm.models.cache import make_prompt_cache
 
 from mirror_mlx.errors import ModelError, UsageError
 from mirror_mlx.limits import context_length
 from mirror_mlx.messages import Candidates, Outcome
-from mirror_mlx.rollback import Checkpoint, can_cut, can_rewind, cut
+from mirror_mlx.rollback import Checkpoint, can_cut, can_rewind, cut, prepared, stepwise
 from mirror_mlx.sampling import Sampler
 from mirror_mlx.target.stages import Stages
 from mirror_mlx.target.submission import Submission, for_device
@@ -81,6 +81,8 @@ class Target:
         self.kappa = kappa
         self.context_length = None if kv.max_kv_size else context_length(model)
         self.tap_refusal: str | None = None
+        self.window_refusal: str | None = None
+        """Why no window can be verified: several rows at once are not what one at a time would be."""
         self._submission = submission or for_device()
         self._stages = Stages(model)
         self._sampler: Sampler | None = None
@@ -91,6 +93,7 @@ class Target:
             self._stages.close()
             raise ModelError(f"the model does not run: {type(error).__name__}: {error}") from error
         self.exit_layer = self._check_exit(exit_layer)
+        self._check_quantisation()
 
     def _check_exit(self, exit_layer: int | None) -> int:
         if exit_layer is None:
@@ -103,11 +106,29 @@ class Target:
             )
         return exit_layer
 
+    def _check_quantisation(self) -> None:
+        if self.kv.kv_bits is None:
+            return
+        cache = make_prompt_cache(self.model)
+        try:
+            self.model(mx.array([[0, 1]]), cache=cache)
+            maybe_quantize_kv_cache(cache, 0, self.kv.kv_group_size, self.kv.kv_bits)
+            mx.eval(self.model(mx.array([[0]]), cache=cache))
+        except Exception as error:
+            self._stages.close()
+            raise UsageError(
+                f"kv_bits {self.kv.kv_bits} with kv_group_size {self.kv.kv_group_size} cannot be used with this model: "
+                f"{str(error) or type(error).__name__}"
+            ) from error
+
     def _probe(self) -> tuple[int, int]:
-        """Layers and vocabulary, from one forward; finds out whether the tap works on this model."""
+        """Layers and vocabulary, from two small forwards; finds out whether the tap and verification work."""
         inputs = mx.array([[0, 1]])
         with self._stages.recording() as outputs:
             logits = self.model(inputs, cache=make_prompt_cache(self.model, self.kv.max_kv_size))
+        alone = self.model(inputs[:, :1], cache=make_prompt_cache(self.model, self.kv.max_kv_size))[0, 0]
+        if mx.abs(alone - logits[0, 0]).max().item() > 0.5 * mx.std(alone).item() + 1e-6:
+            self.window_refusal = "this model's forward lets a token see those after it"
         if len(outputs) < 2:
             self.tap_refusal = "the model's layers cannot be stepped between"
         else:
@@ -126,7 +147,7 @@ class Target:
         self._reset()
 
     def _reset(self) -> None:
-        self.cache = make_prompt_cache(self.model, self.kv.max_kv_size)
+        self.cache = prepared(make_prompt_cache(self.model, self.kv.max_kv_size))
         self._cached: list[int] = []
         self._replay: list[int] = []
         self._inputs: list[int] = []
@@ -139,17 +160,12 @@ class Target:
         self._cuts = all(can_cut(entry) for entry in self.cache)
 
     def room(self) -> int | None:
-        """How many rows one verification may have so that it gives what one row at a time would; None: any number.
-
-        Bounded only for a cache that keeps its first tokens while it rotates (`max_kv_size`): once it is full,
-        mlx-lm's mask for several rows hides the kept tokens.
-        """
-        rooms = [
-            max(entry.max_size - entry.offset - len(self._replay), 1)
-            for entry in self.cache
-            if type(entry) is RotatingKVCache and entry.keep > 0
-        ]
-        return min(rooms, default=None)
+        """How many proposals may be verified next; None: any number. Bounded only up to the length at which the cache
+        is to be quantised: the rows before it are not to see quantised keys, and those after it are."""
+        if self.kv.kv_bits is None:
+            return None
+        ahead = self.kv.quantized_kv_start - len(self._cached) - len(self._replay)
+        return ahead - 1 if ahead > 0 else None
 
     def prefill(self, tokens: Sequence[int], sampler: Sampler, progress: Progress | None = None) -> int:
         """Make the cache hold `tokens`, reusing what it already holds. Returns how many were reused.
@@ -160,7 +176,7 @@ class Target:
             self._reset()
         self._sampler = sampler
         reused = self._rewind(tokens)
-        self._replay, fresh = [], list(tokens[reused:])
+        self._replay, self._checkpoint, fresh = [], None, list(tokens[reused:])
         step = self.kv.prefill_step_size
         if progress:
             progress(reused, len(tokens))
@@ -210,9 +226,8 @@ class Target:
         self._in_flight = True
         self._checkpoint = None if self._cuts or not window else self._checkpoint or Checkpoint(self.cache)
         inputs = mx.array([self._inputs])
-        with self._stages.recording() as outputs:
+        with self._stages.recording() as outputs, stepwise(self.cache):
             logits = self.model(inputs, cache=self.cache)
-        self._quantize()
         rows = logits[0, self._first :]
         positions = range(len(tokens), len(tokens) + len(window) + 1)
         text = [*tokens, *window] if self._sampler.sampling.logits_processors else ()
@@ -256,11 +271,13 @@ class Target:
             self._checkpoint.restore(self.cache, len(self._inputs))
             self._replay = self._inputs[:kept]
         self._outputs, self._chosen, self._inputs, self._in_flight = [], None, [], False
+        self._quantize()
 
     def _flush_replay(self, window: int) -> None:
         """Give a long replay a forward of its own: it would otherwise grow by every step that rejects something."""
         if len(self._replay) > max(8, window + 1):
-            self.model(mx.array([self._replay]), cache=self.cache)
+            with stepwise(self.cache):
+                self.model(mx.array([self._replay]), cache=self.cache)
             self._cached += self._replay
             self._replay, self._checkpoint = [], None
 

@@ -1,0 +1,112 @@
+"""The state machine of a step, played against a draft that is a table, with facts arriving in every order."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mirror_mlx.messages import Candidates, Outcome
+from mirror_mlx.rounds import Advance, Expand, Glue, Plan, Round, Settle, State, Wait
+
+V = 10
+
+
+def continuation(key, index):
+    return (key[0] * 3 + key[1] * 5 + index * 7) % V
+
+
+@st.composite
+def plans(draw):
+    window = tuple(draw(st.lists(st.integers(0, V - 1), max_size=4)))
+    return Plan(
+        window=window,
+        length=draw(st.integers(0, 4)),
+        vocab_size=V,
+        predictor=draw(st.sampled_from([None, "tap", "draft", "hybrid"])),
+        fallback=draw(st.sampled_from(["jit", "empty"])),
+        kappa=draw(st.integers(1, 4)),
+        max_roots=draw(st.integers(1, 12)),
+        tap=draw(st.booleans()),
+    )
+
+
+@st.composite
+def candidates(draw, rows):
+    tokens = [draw(st.lists(st.integers(0, V - 1), min_size=1, max_size=4, unique=True)) for _ in range(rows)]
+    return Candidates(tokens, [[1 / (i + 2) for i in range(len(row))] for row in tokens], [0.5] * (rows - 1))
+
+
+@given(plans(), st.data())
+def test_every_order_of_facts_ends_in_the_right_window(plan, data):
+    rows = len(plan.window) + 1
+    round_ = Round(plan)
+    outcome = Outcome(data.draw(st.integers(0, rows - 1)), data.draw(st.integers(0, V - 1)))
+    facts = ["outcome"]
+    if plan.tap and plan.predictor in ("tap", "hybrid"):
+        facts.insert(0, "tap")
+    progress: dict = {}
+    known = predicted = False
+    for _ in range(200):
+        waiting = isinstance(action := round_.next(), Wait)
+        if facts and (waiting or (not isinstance(action, Settle) and data.draw(st.booleans()))):
+            fact = facts.pop(0)
+            if fact == "tap":
+                round_.tapped(data.draw(candidates(rows)))
+            else:
+                known = True
+                predicted = outcome.key in round_.cache
+                round_.resolved(outcome)
+            continue
+        match action:
+            case Glue(count, wanted):
+                assert 1 <= count <= rows
+                assert count == rows or known
+                round_.glued(data.draw(candidates(rows)) if wanted else None)
+            case Expand(opened):
+                assert len({root.key for root in opened}) == len(opened)
+                assert known or len(round_.cache) + len(opened) <= plan.max_roots
+                round_.expanded(opened)
+            case Advance(keys):
+                assert keys
+                assert not known or keys == (outcome.key,)
+                proposed = {key: [continuation(key, progress.get(key, 0))] for key in keys}
+                for key in keys:
+                    progress[key] = progress.get(key, 0) + 1
+                round_.advanced(keys, proposed)
+            case Settle(accepted, window):
+                assert accepted == outcome.accepted
+                expected = tuple(continuation(outcome.key, i) for i in range(len(window.tokens)))
+                assert window.tokens == expected
+                if plan.fallback == "jit":
+                    assert len(window.tokens) == plan.length
+                assert (window.source in ("hit", "partial")) == predicted
+                assert round_.state is State.SETTLED
+                return
+            case Wait():
+                raise AssertionError("waits although every fact is there")
+    raise AssertionError("no end")
+
+
+def test_serial_speculation_waits_for_the_outcome_and_glues_only_what_was_accepted():
+    round_ = Round(Plan(window=(1, 2, 3), length=2, vocab_size=V, predictor=None))
+    assert round_.next() == Wait()
+    round_.resolved(Outcome(1, 9))
+    assert round_.next() == Glue(rows=2, wanted=False)
+
+
+def test_the_hybrid_leaves_half_of_the_budget_to_the_tap():
+    plan = Plan(window=(), length=3, vocab_size=V, predictor="hybrid", kappa=4, max_roots=4)
+    round_ = Round(plan)
+    round_.glued(Candidates([[1, 2, 3, 4]], [[0.4, 0.3, 0.2, 0.1]], []))
+    action = round_.next()
+    assert [root.token for root in action.roots] == [1, 2]
+    round_.expanded(action.roots)
+    round_.tapped(Candidates([[2, 5, 6, 7]], [[0.4, 0.3, 0.2, 0.1]], []))
+    action = round_.next()
+    assert [root.token for root in action.roots] == [5, 6]
+
+
+def test_a_branch_that_gets_nothing_is_closed_not_asked_forever():
+    round_ = Round(Plan(window=(), length=3, vocab_size=V, predictor="draft", kappa=1))
+    round_.glued(Candidates([[1]], [[0.9]], []))
+    round_.expanded(round_.next().roots)
+    round_.advanced(((0, 1),), {})
+    assert round_.next() == Wait()

@@ -1,0 +1,35 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mirror_mlx.speculation import SpeculationCache
+
+
+@given(st.integers(0, 6), st.lists(st.lists(st.integers(-2, 12), max_size=3), max_size=10))
+def test_windows_hold_only_the_targets_tokens_and_never_too_many(length, passes):
+    cache = SpeculationCache(length, vocab_size=10)
+    cache.open((0, 1))
+    flat = []
+    for proposed in passes:
+        if (0, 1) in cache.unfinished:
+            flat += proposed or [-1]
+            cache.extend((0, 1), proposed)
+    wrong = next((i for i, token in enumerate(flat) if not 0 <= token < 10), len(flat))
+    assert cache.get((0, 1)) == tuple(flat[: min(wrong, length)])
+
+
+def test_a_miss_is_none_and_a_window_without_length_is_finished_at_once():
+    cache = SpeculationCache(0, 10)
+    assert cache.get((0, 1)) is None
+    assert not cache.finished((0, 1))
+    cache.open((0, 1))
+    assert cache.finished((0, 1))
+    assert cache.get((0, 1)) == ()
+
+
+def test_opening_twice_keeps_what_is_there():
+    cache = SpeculationCache(3, 10)
+    cache.open((0, 1))
+    cache.extend((0, 1), [4])
+    cache.open((0, 1))
+    assert cache.get((0, 1)) == (4,)
+    assert cache.unfinished == ((0, 1),)
