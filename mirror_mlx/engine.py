@@ -225,10 +225,10 @@ class _Run:
         target, draft, tokens, window, step = self._target, self._draft, self._tokens, Window(), 0
         while len(tokens) < self._prompt + self._limit:
             began = clock()
-            ticket = draft.start(step, self._plan(window), tokens) if draft and self.mode != "ar" else None
+            ticket = self._start(step, window)
             with self._trace.span("target", "verify", step):
                 tap = target.begin(tokens[-1], window.tokens, tokens, tap=self._wants_tap and ticket is not None)
-                if draft and ticket and tap and self.mode == "mirror":
+                if draft and ticket and tap:
                     draft.roots(ticket, tap)
                 chosen = target.finish()
             outcome = verify(window.tokens, chosen)
@@ -237,15 +237,21 @@ class _Run:
                 draft.resolve(ticket, outcome)
             target.commit(outcome)
             tokens += [*window.tokens[: outcome.accepted], outcome.token]
-            busy = clock() - began
+            note = self._note(step, clock() - began, window, outcome, ticket)
             yield from self._emitted(window, outcome)
-            following = self._collect(ticket, outcome, step)
-            self._note(step, busy, window, outcome, ticket, following)
-            window, step = self._clipped(following), step + 1
+            window, step = self._collect(ticket, outcome, note), step + 1
 
     @property
     def _left(self) -> int:
         return self._prompt + self._limit - len(self._tokens)
+
+    def _start(self, step: int, window: Window) -> Ticket | None:
+        if self._draft is None or self.mode == "ar":
+            return None
+        ticket = self._draft.start(step, self._plan(window), self._tokens)
+        if self._draft.fault is not None:
+            self._step_down(str(self._draft.fault))
+        return ticket
 
     def _plan(self, window: Window) -> Plan:
         """What the draft may do in this step. At least one token is emitted by it, one by the next."""
@@ -267,35 +273,32 @@ class _Run:
             proposed = row < len(window.tokens) and window.tokens[row] == token
             yield _Emitted(token, "draft" if proposed else "target", self._target.logprobs(row))
 
-    def _collect(self, ticket: Ticket | None, outcome: Outcome, step: int) -> Window:
-        if self._draft is None or self.mode == "ar":
-            return Window()
-        following = Window()
-        if ticket is not None and self._left > 1 and outcome.token not in self._eos:
-            with self._trace.span("target", "collect", step):
-                following = self._draft.collect(ticket)
-        if self._draft.fault is not None:
-            self._trace.fault = self._draft.fault
-            self._step_down(str(self._draft.fault))
-            return Window()
-        return following
-
-    def _clipped(self, window: Window) -> Window:
-        room = self._target.room()
-        length = max(0, self._left - 1 if room is None else min(self._left - 1, room))
-        return window if len(window.tokens) <= length else Window(window.tokens[:length], window.source)
-
-    def _note(
-        self, step: int, busy: int, window: Window, outcome: Outcome, ticket: Ticket | None, following: Window
-    ) -> None:
-        roots = len(ticket.round.cache) if ticket and self.mode == "mirror" else 0
-        last = self._trace.spans[-1]
-        waited = last.end - last.start if (last.name, last.step) == ("collect", step) else 0
-        self._trace.steps.append(StepTrace(step, window, outcome, roots, following.source, busy + waited, waited))
+    def _note(self, step: int, busy: int, window: Window, outcome: Outcome, ticket: Ticket | None) -> StepTrace:
+        note = StepTrace(step, window, outcome, roots=ticket.roots if ticket else 0, busy=busy)
+        self._trace.steps.append(note)
         if self.options.mode == "auto" and self.mode != "ar" and step + 1 == _TRIAL:
             gained = sum(s.outcome.accepted for s in self._trace.steps)
             if gained < _WORTH * _TRIAL:
                 self._step_down(f"only {gained} of the draft's tokens held in {_TRIAL} steps")
+        return note
+
+    def _collect(self, ticket: Ticket | None, outcome: Outcome, note: StepTrace) -> Window:
+        """The next window, as long as it may be; empty once there is no draft to ask."""
+        if self._draft is None or ticket is None or self.mode == "ar" or outcome.token in self._eos:
+            return Window()
+        room = self._target.room()
+        length = self._left - 1 if room is None else min(self._left - 1, room)
+        if length < 1:
+            return Window()
+        began = clock()
+        window = self._draft.collect(ticket)
+        note.waited, note.next = clock() - began, window.source
+        note.busy += note.waited
+        self._trace.add("target", "collect", note.step, began, began + note.waited)
+        if self._draft.fault is not None:
+            self._step_down(str(self._draft.fault))
+        return Window(window.tokens[:length], window.source)
 
     def _step_down(self, reason: str) -> None:
         self.mode, self.reason = "ar", reason
+        self._trace.fault = self._draft.fault if self._draft else None

@@ -45,6 +45,7 @@ class Ticket:
     count: int
     reply: "Future[Window]" = field(default_factory=Future)
     outcome: Outcome | None = None
+    roots: int = 0  # outcomes prepared for when the real one was known
     cancelled: bool = False
 
 
@@ -131,7 +132,7 @@ class Rendezvous:
 
     def resolve(self, ticket: Ticket, outcome: Outcome) -> None:
         """Verification has ended: the draft turns to this outcome alone."""
-        ticket.outcome = outcome
+        ticket.outcome, ticket.roots = outcome, len(ticket.round.cache)
         self._worker.post(_Resolved(ticket))
 
     def collect(self, ticket: Ticket) -> Window:
@@ -260,7 +261,9 @@ class _Worker:
                 self._play(job.ticket)
         except _NonsenseError as error:
             self.fault = Fault("nonsense", str(error))
-        except Exception as error:
+        except (_Cancelled, _Closed):
+            raise
+        except BaseException as error:  # a library's SystemExit too
             self.fault = Fault("died", f"{type(error).__name__}: {error}")
         self._dirty |= self.fault is not None
         if isinstance(job, _Start) and self.fault is not None and not job.ticket.reply.done():

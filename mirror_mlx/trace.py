@@ -112,7 +112,8 @@ class Stats:
     """Figures of one run. Milliseconds are per step (medians); rates are in [0, 1].
 
     tokens_per_step     emitted tokens ÷ verifications; plain decoding is 1
-    hit_rate            share of outcomes that were roots, of the steps that had any; by row: by accepted proposals
+    hit_rate            share of outcomes that were roots, of the steps that were to prepare a window; by row: by how
+                        many proposals were accepted
     draft_ms            the draft's busy time; hidden_draft_ms: the part of it beside a busy target
     rendezvous_us       both exchanges: tap ids out, finished window back
     mode, reason        what decoded, and why if that is not what was asked for
@@ -166,7 +167,7 @@ def summarise(trace: Trace, *, tokens: int, mode: str, reason: str, **rates: flo
             draft.setdefault(span.step, []).append((span.start, span.end))
     busy = [sum(end - start for start, end in spans) for spans in draft.values()]
     hidden = [overlap(spans, [verify[step]]) for step, spans in draft.items() if step in verify]
-    predicted = [step for step in trace.steps if step.roots]
+    predicted = [step for step in trace.steps if step.next != "none"]
     hits = [step for step in predicted if step.next in ("hit", "partial")]
     rows = 1 + max((step.outcome.accepted for step in predicted), default=-1)
     by_row = tuple(

@@ -1,0 +1,226 @@
+"""The composing call: for any draft, predictor and fallback the output is plain decoding's."""
+
+import gc
+import random
+import threading
+import weakref
+
+import mlx.core as mx
+import pytest
+import zoo
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mirror_mlx import Engine, Sampling
+from mirror_mlx.draft import AutoregressiveDraft, ScriptedDraft
+from mirror_mlx.errors import DraftError, PromptError, UsageError
+from mirror_mlx.target.submission import Whole
+
+PROMPT = [(i * 37 + 5) % zoo.VOCAB for i in range(12)]
+MODEL = zoo.tiny("qwen3")
+GREEDY = Sampling()
+OTHER = zoo.tiny("qwen3", seed=1)
+
+
+def decode(model=MODEL, draft=None, prompt=PROMPT, count=30, sampling=GREEDY, **options):
+    with Engine(model, None, draft, **options) as engine:
+        responses = list(engine.stream(prompt, max_tokens=count, sampling=sampling))
+        return [response.token for response in responses], engine.stats, responses
+
+
+def scripted(expected, right, seed=0):
+    """Proposes the right token with probability `right`, else anything, inside the vocabulary or not."""
+    rng = random.Random(seed)
+
+    def fn(context):
+        place = len(context) - len(PROMPT)
+        if 0 <= place < len(expected) and rng.random() < right:
+            return expected[place]
+        return rng.choice([rng.randrange(zoo.VOCAB), zoo.VOCAB, -1, 10**12])
+
+    return ScriptedDraft(fn)
+
+
+@given(
+    mode=st.sampled_from(["mirror", "mirror", "sd", "auto"]),
+    predictor=st.sampled_from(["tap", "draft", "hybrid"]),
+    fallback=st.sampled_from(["jit", "empty"]),
+    gamma=st.sampled_from([1, 2, 3, 7, 12]),
+    kappa=st.sampled_from([1, 4, 8]),
+    roots=st.sampled_from([1, 5, 64]),
+    temperature=st.sampled_from([0.0, 0.7, 1.0]),
+    draft=st.sampled_from(["same", "other", "right", "wrong", "half"]),
+    whole=st.booleans(),
+    count=st.integers(1, 24),
+)
+@settings(max_examples=60)
+def test_every_combination_equals_plain_decoding(
+    mode, predictor, fallback, gamma, kappa, roots, temperature, draft, whole, count
+):
+    sampling = Sampling(temperature=temperature, seed=gamma)
+    expected, _, _ = decode(mode="ar", sampling=sampling, count=count)
+    made = {
+        "same": lambda: AutoregressiveDraft(MODEL),
+        "other": lambda: AutoregressiveDraft(OTHER),
+        "right": lambda: scripted(expected, 1.0),
+        "wrong": lambda: scripted(expected, 0.0),
+        "half": lambda: scripted(expected, 0.6),
+    }[draft]()
+    given_tokens, stats, _ = decode(
+        draft=made, mode=mode, predictor=predictor, fallback=fallback, num_draft_tokens=gamma, kappa=kappa,
+        max_roots=roots, sampling=sampling, count=count, submission=Whole() if whole else None,
+    )  # fmt: skip
+    assert given_tokens == expected
+    assert stats.tokens == count
+    assert stats.reason == ""
+
+
+def test_a_perfect_draft_fills_every_window():
+    expected, _, _ = decode(mode="ar", count=40)
+    given_tokens, stats, _ = decode(draft=scripted(expected, 1.0), count=40, num_draft_tokens=4)
+    assert given_tokens == expected
+    assert stats.steps == 9  # one token with the empty first window, then five a step
+    assert stats.hit_rate > 0.5
+
+
+def test_text_is_mlx_lms_response_with_an_origin():
+    expected, _, _ = decode(mode="ar", count=12)
+    _, _, responses = decode(draft=scripted(expected, 1.0), count=12, num_draft_tokens=3)
+    assert [r.origin for r in responses[:6]] == ["target", "draft", "draft", "draft", "target", "draft"]
+    assert all(r.from_draft == (r.origin == "draft") for r in responses)
+    assert [r.generation_tokens for r in responses] == list(range(1, 13))
+    assert [r.finish_reason for r in responses] == [None] * 11 + ["length"]
+    assert responses[0].prompt_tokens == len(PROMPT)
+    for response in responses[:4]:
+        assert mx.argmax(response.logprobs).item() == response.token
+        assert mx.exp(response.logprobs).sum().item() == pytest.approx(1, abs=1e-3)
+
+
+def test_a_stop_token_ends_the_text_and_later_requests_stay_exact():
+    class Tokenizer:
+        pass
+
+    expected, _, _ = decode(mode="ar", count=30)
+    with Engine(MODEL, None, scripted(expected, 1.0), num_draft_tokens=5) as engine:
+        engine._eos = {expected[9]}
+        first = expected.index(expected[9])
+        responses = list(engine.stream(PROMPT, max_tokens=30))
+        assert [r.token for r in responses] == expected[: first + 1]
+        assert responses[-1].finish_reason == "stop"
+        engine._eos = set()
+        again = [r.token for r in engine.stream(PROMPT, max_tokens=30)]
+        assert again == expected
+
+
+def test_a_conversation_reuses_the_cache_and_stays_exact():
+    prompt = list(PROMPT)
+    with Engine(MODEL, None, AutoregressiveDraft(OTHER), num_draft_tokens=3) as engine:
+        for turn in range(4):
+            expected, _, _ = decode(mode="ar", prompt=prompt, count=10)
+            assert [r.token for r in engine.stream(prompt, max_tokens=10)] == expected
+            prompt = [*prompt, *expected, turn + 1, 2]
+        prompt = prompt[:8]
+        expected, _, _ = decode(mode="ar", prompt=prompt, count=10)
+        assert [r.token for r in engine.stream(prompt, max_tokens=10)] == expected
+
+
+def test_an_abandoned_generator_leaves_the_engine_usable():
+    expected, _, _ = decode(mode="ar", count=20)
+    with Engine(MODEL, None, AutoregressiveDraft(OTHER)) as engine:
+        for stop_after in (1, 2, 7):
+            stream = engine.stream(PROMPT, max_tokens=20)
+            taken = [next(stream).token for _ in range(stop_after)]
+            assert taken == expected[:stop_after]
+            if stop_after == 7:
+                with pytest.raises(UsageError, match="another request"):
+                    next(engine.stream(PROMPT))
+            stream.close()
+            assert engine.stats.tokens == stop_after
+        assert [r.token for r in engine.stream(PROMPT, max_tokens=20)] == expected
+
+
+def test_an_interrupt_while_decoding_leaves_the_engine_usable(monkeypatch):
+    expected, _, _ = decode(mode="ar", count=20)
+    with Engine(MODEL, None, AutoregressiveDraft(OTHER)) as engine:
+        finish, calls = engine.target.finish, []
+
+        def interrupted():
+            calls.append(1)
+            if len(calls) == 3:
+                raise KeyboardInterrupt
+            return finish()
+
+        monkeypatch.setattr(engine.target, "finish", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            list(engine.stream(PROMPT, max_tokens=20))
+        assert [r.token for r in engine.stream(PROMPT, max_tokens=20)] == expected
+
+
+def test_an_engine_that_is_dropped_takes_its_thread_along():
+    engine = Engine(MODEL, None, AutoregressiveDraft(OTHER))
+    next(engine.stream(PROMPT))
+    assert any(thread.name == "mirror-draft" for thread in threading.enumerate())
+    gone = weakref.ref(engine)
+    del engine
+    gc.collect()
+    assert gone() is None
+
+
+def test_without_a_draft_it_decodes_plainly_and_says_so():
+    _, stats, _ = decode()
+    assert (stats.mode, stats.reason) == ("ar", "there is no draft")
+
+
+def test_auto_steps_down_when_nothing_is_accepted():
+    _, stats, _ = decode(draft=ScriptedDraft(lambda context: 0), mode="auto", count=60)
+    assert stats.mode == "ar"
+    assert "held in 32 steps" in stats.reason
+
+
+def test_the_prompt_must_fit_and_must_not_be_empty():
+    with Engine(MODEL) as engine:
+        longest = engine.target.context_length
+        with pytest.raises(PromptError, match=rf"{longest + 1} tokens and the model's context is {longest}"):
+            engine.stream([1] * (longest + 1))
+        with pytest.raises(PromptError, match="empty"):
+            engine.stream([])
+        with pytest.raises(PromptError, match="outside the model's vocabulary"):
+            engine.stream([zoo.VOCAB])
+        with pytest.raises(UsageError, match="no tokenizer"):
+            engine.stream("hello")
+        with pytest.raises(UsageError, match="max_tokens is 0"):
+            engine.stream([1], max_tokens=0)
+        full = list(engine.stream([1] * (longest - 3), max_tokens=-1))
+        assert len(full) == 3
+        assert full[-1].finish_reason == "length"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_draft_tokens": 0}, "num_draft_tokens is 0"),
+        ({"num_draft_tokens": 1000}, "1 … 128"),
+        ({"kappa": 0}, "kappa is 0"),
+        ({"kappa": zoo.VOCAB + 1}, f"only {zoo.VOCAB} tokens"),
+        ({"exit_layer": 77}, "exit_layer is 77"),
+        ({"mode": "fast"}, "choose from auto, mirror, sd, ar"),
+        ({"predictor": "oracle"}, "choose from tap, draft, hybrid"),
+        ({"fallback": "pray"}, "choose from jit, empty"),
+        ({"accept": "maybe"}, "accept is 'maybe'"),
+        ({"gamma": 3}, "no option 'gamma'"),
+        ({"draft_timeout": 0}, "draft_timeout is 0"),
+        ({"kv_bits": 4, "max_kv_size": 16}, "exclude each other"),
+        ({"kv_bits": 5, "kv_group_size": 7}, "cannot be used with this model"),
+    ],
+)
+def test_options_out_of_range_are_one_line(options, message):
+    classes = [type(layer) for layer in MODEL.layers]
+    with pytest.raises(UsageError, match=message) as caught:
+        Engine(MODEL, **options)
+    assert "\n" not in str(caught.value)
+    assert [type(layer) for layer in MODEL.layers] == classes
+
+
+def test_something_that_is_no_draft_is_refused():
+    with pytest.raises(DraftError, match="AutoregressiveDraft"):
+        Engine(MODEL, None, OTHER)
