@@ -227,7 +227,7 @@ class _Run:
             began = clock()
             ticket = self._start(step, window)
             with self._trace.span("target", "verify", step):
-                tap = target.begin(tokens[-1], window.tokens, tokens, tap=self._wants_tap and ticket is not None)
+                tap = target.begin(tokens[-1], window.tokens, tokens, tap=self._wants_tap, alone=ticket is None)
                 if draft and ticket and tap:
                     draft.roots(ticket, tap)
                 chosen = target.finish()

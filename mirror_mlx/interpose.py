@@ -1,6 +1,7 @@
 """Stepping between a loaded model's modules without changing the model: parameters, paths and types stay as they are.
 
-A module is given a subclass of its own class whose call goes through a handler. `release` gives the class back.
+A module is given a subclass of its own class whose call goes through handlers. `release` takes a handler out again;
+with the last one the module has its own class back.
 """
 
 from collections.abc import Callable
@@ -13,18 +14,36 @@ Handler = Callable[..., Any]
 
 
 def interpose(module: nn.Module, handler: Handler) -> None:
-    """Send every call of `module` through `handler`. May be done twice; each `release` undoes the last."""
-    original = type(module)
+    """Send every call of `module` through `handler`, around the handlers it has already."""
+    _install(module, (*_handlers(module), handler))
+
+
+def release(module: nn.Module, handler: Handler) -> None:
+    """Undo one `interpose` of this handler; nothing happens where there was none. Any order will do."""
+    handlers = list(_handlers(module))
+    if handler in handlers:
+        handlers.reverse()
+        handlers.remove(handler)
+        _install(module, tuple(reversed(handlers)))
+
+
+def _handlers(module: nn.Module) -> tuple[Handler, ...]:
+    return type(module).__dict__.get("_handlers", ())
+
+
+def _install(module: nn.Module, handlers: tuple[Handler, ...]) -> None:
+    original = type(module).__dict__.get("_original", type(module))
+    if not handlers:
+        module.__class__ = original
+        return
+
+    def through(self: nn.Module, depth: int, *args: Any, **kwargs: Any) -> Any:
+        if depth < 0:
+            return original.__call__(self, *args, **kwargs)
+        return handlers[depth](self, lambda *a, **k: through(self, depth - 1, *a, **k), *args, **kwargs)
 
     def __call__(self: nn.Module, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
-        return handler(self, lambda *a, **k: original.__call__(self, *a, **k), *args, **kwargs)
+        return through(self, len(handlers) - 1, *args, **kwargs)
 
-    body = {"__call__": __call__, "_interposed_on": original}
+    body = {"__call__": __call__, "_original": original, "_handlers": handlers}
     module.__class__ = type(original.__name__, (original,), body)
-
-
-def release(module: nn.Module) -> None:
-    """Undo the last `interpose` of this module; nothing happens where there was none."""
-    original = type(module).__dict__.get("_interposed_on")
-    if original is not None:
-        module.__class__ = original

@@ -1,22 +1,21 @@
 """From names to an engine: the only place that knows which backends there are."""
 
 import json
+import os
+import threading
 import warnings
+from collections.abc import Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
-from huggingface_hub.errors import (
-    GatedRepoError,
-    HFValidationError,
-    LocalEntryNotFoundError,
-    OfflineModeIsEnabled,
-    RepositoryNotFoundError,
-)
+from huggingface_hub import HfApi
+from huggingface_hub.errors import GatedRepoError, HFValidationError, RepositoryNotFoundError
 from mlx.utils import tree_map
 from mlx_lm.tokenizer_utils import TokenizerWrapper
-from mlx_lm.utils import _download
+from mlx_lm.utils import _download, hf_repo_to_path
 from mlx_lm.utils import load as load_with_mlx_lm
 
 from mirror_mlx import blas
@@ -27,6 +26,7 @@ from mirror_mlx.limits import context_length
 
 DEMO = Path(__file__).parent / "demo"
 DRAFT_HOSTS = ("auto", "mlx")
+_HUB_TIMEOUT = 10.0  # seconds until a silent hub is given up
 
 
 def load(
@@ -38,14 +38,16 @@ def load(
     adapter_path: str | None = None,
     trust_remote_code: bool = False,
     tokenizer_config: dict[str, Any] | None = None,
+    extra_eos_token: Sequence[str] = (),
     **options: Any,
 ) -> Engine:
     """An engine for a target and, where there is one, a draft.
 
-    model        hub id, folder, or "demo" for the bundled pair
-    draft_model  the same, a Draft object, or None for the pair's own (a folder that holds `target` and `draft`)
-    draft_host   where the draft runs: "mlx" (a stream of its own), or "auto"
-    options      see `mirror_mlx.options.Options`
+    model            hub id, folder, or "demo" for the bundled pair
+    draft_model      the same, a Draft object, or None for the pair's own (a folder that holds `target` and `draft`)
+    draft_host       where the draft runs: "mlx" (a stream of its own), or "auto"
+    extra_eos_token  tokens, as text or id, that end an answer too
+    options          see `mirror_mlx.options.Options`
 
     Raises ModelError for a target and DraftError for a draft that cannot be had or used, UsageError for options.
     """
@@ -58,11 +60,23 @@ def load(
         draft_model = folder / "draft" if draft_model is None and (folder / "draft").is_dir() else draft_model
         folder = folder / "target"
     target, tokenizer = _read(folder, ModelError, adapter_path, trust_remote_code, tokenizer_config)
-    draft = None if draft_model is None or mode == "ar" else _draft(draft_model, target, tokenizer, trust_remote_code)
+    for token in extra_eos_token:
+        _also_ends(tokenizer, token)
+    draft = (
+        None
+        if draft_model is None or mode == "ar"
+        else load_draft(draft_model, target, tokenizer, trust_remote_code=trust_remote_code)
+    )
     return Engine(target, tokenizer, draft, mode=mode, draft_work=_own_stream, **options)
 
 
-def _draft(source: Any, target: nn.Module, tokenizer: TokenizerWrapper, trust_remote_code: bool) -> Draft:
+def load_draft(
+    source: "str | Path | Draft", target: nn.Module, tokenizer: TokenizerWrapper, *, trust_remote_code: bool = False
+) -> Draft:
+    """A draft for a loaded target: from a hub id, a folder, or "demo"; a Draft object is taken as it is.
+
+    Raises DraftError for one that cannot be had, or whose tokenizer or context does not fit the target's.
+    """
     if isinstance(source, Draft):
         return source
     folder = _find(DEMO / "draft" if str(source) == "demo" else source, DraftError)
@@ -105,7 +119,7 @@ def _find(name: str | Path, error: type[ModelError] | type[DraftError]) -> Path:
     if text.startswith(("/", "./", "../", "~")) or text.count("/") > 1 or not text.strip():
         raise error(f"there is no folder {text!r}: check the path")
     try:
-        return _download(text)
+        return _from_hub(text)
     except GatedRepoError:
         raise error(
             f"{text} is gated: accept its licence on huggingface.co, then run 'hf auth login' (or set HF_TOKEN)"
@@ -114,10 +128,53 @@ def _find(name: str | Path, error: type[ModelError] | type[DraftError]) -> Path:
         raise error(
             f"there is neither a folder nor a hub model {text!r}: check the name; a private model needs 'hf auth login'"
         ) from None
-    except (LocalEntryNotFoundError, OfflineModeIsEnabled, OSError, RuntimeError) as reason:
+    except Exception as reason:  # the network, the hub and the disk have many ways to fail
         raise error(
             f"{text} is no folder and cannot be fetched from the hub: check the name and the network ({_line(reason)})"
-        ) from None
+        ) from reason
+
+
+def _from_hub(name: str) -> Path:
+    """A complete copy in the cache if it is the newest or the hub is out of reach, else what mlx-lm downloads."""
+    if os.getenv("MLXLM_USE_MODELSCOPE", "False").lower() == "true":
+        return _download(name)
+    newest, failure = None, None
+    try:
+        newest = _newest_revision(name)
+    except Exception as reason:
+        failure = reason
+    try:
+        copy = hf_repo_to_path(name)
+        if failure is not None or copy.name == newest:
+            return copy
+    except Exception:  # none, or half of one
+        pass
+    if failure is not None:
+        raise failure
+    return _download(name)
+
+
+def _newest_revision(name: str) -> str | None:
+    """What the hub has. Asked on a thread: neither the name look-up nor mlx-lm's download gives up on silence."""
+    answer: Future[str | None] = Future()
+
+    def ask() -> None:
+        try:
+            answer.set_result(HfApi().model_info(name, timeout=_HUB_TIMEOUT).sha)
+        except BaseException as reason:
+            answer.set_exception(reason)
+
+    threading.Thread(target=ask, name="hub", daemon=True).start()
+    try:
+        return answer.result(_HUB_TIMEOUT)
+    except TimeoutError:
+        raise TimeoutError(f"no answer within {_HUB_TIMEOUT:.0f} s") from None
+
+
+def _also_ends(tokenizer: TokenizerWrapper, token: str) -> None:
+    if token not in tokenizer.get_vocab() and not token.isdecimal():
+        raise UsageError(f"extra_eos_token is {token!r}: this model's tokenizer has no such token")
+    tokenizer.add_eos_token(token)
 
 
 def _read(

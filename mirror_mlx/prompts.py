@@ -7,6 +7,13 @@ from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 from mirror_mlx.errors import PromptError, UsageError
 
+CHATML = (
+    "{% for message in messages %}"
+    "{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>\\n' }}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+)
+
 Prompt = str | Sequence[int] | Sequence[Mapping[str, Any]]
 
 
@@ -33,9 +40,37 @@ def encode(tokenizer: TokenizerWrapper | None, prompt: Prompt) -> list[int]:
             raise PromptError("the prompt is empty: give it at least one character")
         bos = tokenizer.bos_token
         return _checked(tokenizer.encode(prompt, add_special_tokens=bos is None or not prompt.startswith(bos)))
+    return chat_tokens(tokenizer, prompt)
+
+
+def chat_tokens(
+    tokenizer: TokenizerWrapper, messages: Sequence[Mapping[str, Any]], *, continued: bool = False, **template: Any
+) -> list[int]:
+    """Token ids of a conversation through the model's chat template, up to where the answer begins.
+
+    continued  the last message is the beginning of the answer
+    template   further variables for the template, such as `enable_thinking`
+    Raises UsageError where there is no template, PromptError where it refuses the messages.
+    """
     if not tokenizer.has_chat_template:
-        raise UsageError("this model has no chat template: give the prompt as text (--ignore-chat-template)")
-    return _checked(tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=False))
+        raise UsageError("this model has no chat template: give the prompt as text, or choose an instruction model")
+    if continued:
+        template["continue_final_message"] = True
+    try:
+        text = tokenizer.apply_chat_template(
+            list(messages), tokenize=False, add_generation_prompt=not continued, **template
+        )
+    except Exception as reason:  # templates are programs: what one says of these messages is for the user
+        detail = " ".join(str(reason).split()) or type(reason).__name__
+        raise PromptError(f"the model's chat template refuses these messages: {detail}") from reason
+    return _checked(tokenizer.encode(text, add_special_tokens=False))
+
+
+def use_default_template(tokenizer: TokenizerWrapper) -> None:
+    """Give a tokenizer that has no chat template the default one, ChatML."""
+    if not tokenizer.has_chat_template:
+        tokenizer.chat_template = CHATML
+        tokenizer.has_chat_template = True
 
 
 def _checked(tokens: Sequence[int]) -> list[int]:

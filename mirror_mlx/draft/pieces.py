@@ -29,7 +29,7 @@ class Pieces:
 
     def close(self) -> None:
         for module in self._modules:
-            release(module)
+            release(module, self._on_call)
         self._modules = []
 
     def __enter__(self) -> None:

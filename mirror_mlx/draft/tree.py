@@ -90,7 +90,7 @@ class Tree:
 
     def close(self) -> None:
         for rope in self._ropes:
-            release(rope)
+            release(rope, _rotate_rows)
         self._ropes, self._cache = [], []
 
     @property

@@ -35,7 +35,7 @@ class Stages:
     def close(self) -> None:
         """Give the model its own layers back."""
         for layer in self._layers:
-            release(layer)
+            release(layer, self._on_call)
         self._layers = []
 
     def _on_call(self, layer: nn.Module, call: Any, *args: Any, **kwargs: Any) -> Any:

@@ -213,10 +213,13 @@ class Target:
             self._reset()
         return len(self._cached)
 
-    def begin(self, pending: int, window: Sequence[int], tokens: Sequence[int], *, tap: bool = True) -> Tap | None:
+    def begin(
+        self, pending: int, window: Sequence[int], tokens: Sequence[int], *, tap: bool = True, alone: bool = False
+    ) -> Tap | None:
         """Submit the verification of `[pending, *window]`.
 
         tokens  everything committed, pending included; n = len(tokens)
+        alone   no draft is at work beside it
         Returns the tap, or None where it is not wanted or this model has none.
         """
         assert self._sampler is not None, "prefill comes first"
@@ -233,8 +236,12 @@ class Target:
         text = [*tokens, *window] if self._sampler.sampling.logits_processors else ()
         self._logits, self._outputs = rows, outputs
         self._chosen = self._sampler.choose(rows, positions, text)
+        if alone:
+            self._outputs = []
+            mx.async_eval(self._chosen)
+            return None
         if not tap or self.tap_refusal is not None:
-            self._submission.begin(outputs, [], self._chosen)
+            self._submission.begin(outputs[: self.exit_layer], [], self._chosen)
             return None
         lens = self._stages.lens(outputs[self.exit_layer - 1], inputs)[0, self._first :]
         scores = self._sampler.scores(lens, positions, text)
