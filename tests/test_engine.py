@@ -97,9 +97,6 @@ def test_text_is_mlx_lms_response_with_an_origin():
 
 
 def test_a_stop_token_ends_the_text_and_later_requests_stay_exact():
-    class Tokenizer:
-        pass
-
     expected, _, _ = decode(mode="ar", count=30)
     with Engine(MODEL, None, scripted(expected, 1.0), num_draft_tokens=5) as engine:
         engine._eos = {expected[9]}
@@ -164,6 +161,7 @@ def test_an_engine_that_is_dropped_takes_its_thread_along():
     del engine
     gc.collect()
     assert gone() is None
+    assert type(MODEL.layers[0]).__module__.startswith("mlx_lm.")
 
 
 def test_without_a_draft_it_decodes_plainly_and_says_so():

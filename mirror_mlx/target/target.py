@@ -1,5 +1,6 @@
 """The target: prefill, and for each step `begin`, `finish`, `commit`."""
 
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -85,6 +86,7 @@ class Target:
         """Why no window can be verified: several rows at once are not what one at a time would be."""
         self._submission = submission or for_device()
         self._stages = Stages(model)
+        weakref.finalize(self, self._stages.close)  # the model is given back even if nobody calls `close`
         self._sampler: Sampler | None = None
         self._reset()
         try:
