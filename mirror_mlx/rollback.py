@@ -86,7 +86,7 @@ def cut(entry: Any, rows: int) -> None:
         if type(entry) is CacheList:
             for member in entry.caches:
                 cut(member, rows)
-        else:
+        elif not entry.empty():  # some models keep caches for layers that write none
             _CUTS[type(entry)](entry, rows)
 
 

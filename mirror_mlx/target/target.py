@@ -178,6 +178,7 @@ class Target:
             self._reset()
         self._sampler = sampler
         reused = self._rewind(tokens)
+        self._in_flight = True  # until the cache is what `_cached` says
         self._replay, self._checkpoint, fresh = [], None, list(tokens[reused:])
         step = self.kv.prefill_step_size
         if progress:
@@ -195,7 +196,7 @@ class Target:
                 progress(len(self._cached), len(tokens))
         # A single leftover rides along with the first verify input: alone it would cost a forward, and a rotating
         # cache that was cut must not be written one row at a time.
-        self._replay = fresh
+        self._replay, self._in_flight = fresh, False
         return reused
 
     def _rewind(self, tokens: Sequence[int]) -> int:
