@@ -188,6 +188,8 @@ class Engine:
                 prompt_tps=prompt_tokens / max((first or started) - started, 1e-9) if first else 0.0,
                 generation_tps=(count - 1) / elapsed if count > 1 else 0.0,
             )
+            if self.options.trace is not None:
+                trace.write(self.options.trace)
 
 
 class _Run:

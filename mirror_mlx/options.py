@@ -1,6 +1,7 @@
 """What an engine can be told, checked once."""
 
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any, Literal
 
 from mirror_mlx.errors import UsageError
@@ -21,7 +22,8 @@ class Options:
     fallback          on a miss: jit drafts a window while the target waits, empty verifies one plain token
     accept            match: a proposal holds if it equals the target's own token, greedy or sampled
     draft_timeout     seconds until a silent draft is given up for the request
-    trace             keep the timeline of the last run as `engine.trace`
+    streams           lookahead streams of a draft that has them; None: as many as it was trained with
+    trace             a file to which each run's timeline is written (`engine.trace` has the last one in any case)
     max_kv_size, kv_bits, kv_group_size, quantized_kv_start, prefill_step_size   as in mlx-lm
     """
 
@@ -34,6 +36,8 @@ class Options:
     fallback: Fallback = "jit"
     accept: Literal["match"] = "match"
     draft_timeout: float = 2.0
+    streams: int | None = None
+    trace: str | Path | None = None
     max_kv_size: int | None = None
     kv_bits: int | None = None
     kv_group_size: int = 64
@@ -63,6 +67,8 @@ class Options:
                 _at_least_one(name, getattr(self, name))
         if self.kv_bits is not None and self.max_kv_size is not None:
             raise UsageError("kv_bits and max_kv_size exclude each other: mlx-lm cannot quantise a rotating cache")
+        if self.streams:
+            raise UsageError(f"streams is {self.streams}: no draft has lookahead streams yet; leave it out")
         if not self.draft_timeout > 0:
             raise UsageError(f"draft_timeout is {self.draft_timeout}: it must be more than 0 seconds")
 

@@ -1,6 +1,7 @@
 """The composing call: for any draft, predictor and fallback the output is plain decoding's."""
 
 import gc
+import json
 import random
 import threading
 import weakref
@@ -164,6 +165,12 @@ def test_an_engine_that_is_dropped_takes_its_thread_along():
     assert type(MODEL.layers[0]).__module__.startswith("mlx_lm.")
 
 
+def test_the_timeline_is_written_where_it_is_wanted(tmp_path):
+    decode(draft=AutoregressiveDraft(OTHER), trace=tmp_path / "run.json")
+    events = json.loads((tmp_path / "run.json").read_text())["traceEvents"]
+    assert {"verify", "glue", "pass"} <= {event["name"] for event in events}
+
+
 def test_without_a_draft_it_decodes_plainly_and_says_so():
     _, stats, _ = decode()
     assert (stats.mode, stats.reason) == ("ar", "there is no draft")
@@ -206,6 +213,7 @@ def test_the_prompt_must_fit_and_must_not_be_empty():
         ({"fallback": "pray"}, "choose from jit, empty"),
         ({"accept": "maybe"}, "accept is 'maybe'"),
         ({"gamma": 3}, "no option 'gamma'"),
+        ({"streams": 2}, "streams is 2"),
         ({"draft_timeout": 0}, "draft_timeout is 0"),
         ({"kv_bits": 4, "max_kv_size": 16}, "exclude each other"),
         ({"kv_bits": 5, "kv_group_size": 7}, "cannot be used with this model"),
