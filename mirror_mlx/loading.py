@@ -26,7 +26,7 @@ from mirror_mlx.limits import context_length
 
 DEMO = Path(__file__).parent / "demo"
 DRAFT_HOSTS = ("auto", "mlx")
-_HUB_TIMEOUT = 10.0  # seconds until a silent hub is given up
+_HUB_TIMEOUT = 6.0  # seconds until a silent hub is given up
 
 
 def load(

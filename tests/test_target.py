@@ -188,3 +188,30 @@ def test_a_model_whose_tokens_see_later_ones_is_not_given_windows():
     target = Target(zoo.tiny("phi3small"))
     assert "see those after it" in target.window_refusal
     target.close()
+
+
+@pytest.mark.parametrize("kind", ["qwen3", "gemma3_text", "qwen3_next"])
+@pytest.mark.parametrize("processors", [False, True])
+def test_plain_steps_are_submitted_ahead_and_may_end_anywhere(kind, processors):
+    model = zoo.tiny(kind)
+    seen = []
+
+    def watch(tokens, logits):
+        seen.append(tokens.tolist())
+        return logits
+
+    sampling = Sampling(temperature=0.7, seed=1, logits_processors=(watch,) if processors else ())
+    target, prompt = Target(model), list(PROMPT)
+    for count, take in ((6, 6), (6, 3), (1, 1), (9, 8)):
+        expected = plain(model, take, Sampling(temperature=0.7, seed=1), prompt)
+        target.prefill(prompt[:-1], Sampler(sampling))
+        tokens, seen[:] = list(prompt), []
+        steps = target.plain(tokens, count)
+        for _ in range(take):
+            tokens.append(next(steps)[0])
+        steps.close()
+        assert tokens[len(prompt) :] == expected
+        if processors:
+            assert seen[:take] == [tokens[: len(prompt) + i] for i in range(take)]
+        prompt = [*tokens, 5, 6]
+    target.close()

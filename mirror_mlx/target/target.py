@@ -1,23 +1,23 @@
 """The target: prefill, and for each step `begin`, `finish`, `commit`."""
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
-import numpy as np
 from mlx_lm.generate import maybe_quantize_kv_cache
 from mlx_lm.models.cache import make_prompt_cache
 
 from mirror_mlx.errors import ModelError, UsageError
 from mirror_mlx.limits import context_length
-from mirror_mlx.messages import Candidates, Outcome
+from mirror_mlx.messages import Outcome
 from mirror_mlx.rollback import Checkpoint, can_cut, can_rewind, cut, prepared, stepwise
 from mirror_mlx.sampling import Sampler
 from mirror_mlx.target.stages import Stages
 from mirror_mlx.target.submission import Submission, for_device
+from mirror_mlx.target.tap import Tap, candidates
 
 Progress = Callable[[int, int], None]
 
@@ -31,33 +31,6 @@ class KVOptions:
     kv_group_size: int = 64
     quantized_kv_start: int = 5000
     prefill_step_size: int = 2048
-
-
-class Tap:
-    """The tapped layer's candidates for each row; `read` waits until they are there."""
-
-    def __init__(self, ids: mx.array, probs: mx.array, own: mx.array, ready: bool) -> None:
-        self.ready = ready
-        self._arrays = (ids, probs, own)
-
-    def read(self) -> Candidates:
-        """Best first. Safe from any thread."""
-        ids, probs, own = (np.array(a) for a in self._arrays)
-        order = np.argsort(-probs, axis=-1, kind="stable")
-        return Candidates(
-            tokens=np.take_along_axis(ids, order, -1).tolist(),
-            probs=np.take_along_axis(probs, order, -1).tolist(),
-            own=own.tolist(),
-        )
-
-
-def candidates(scores: mx.array, window: Sequence[int], count: int, *, ready: bool) -> Tap:
-    """The `count` best tokens of each row of scores [γ+1, V], and the probability of the window's own tokens."""
-    probs = mx.softmax(scores, axis=-1)
-    count = min(count, scores.shape[-1])
-    ids = mx.argpartition(-probs, kth=count - 1, axis=-1)[:, :count]
-    own = mx.take_along_axis(probs[: len(window)], mx.array(list(window), dtype=mx.uint32)[:, None], axis=-1)[:, 0]
-    return Tap(ids, mx.take_along_axis(probs, ids, axis=-1), own, ready)
 
 
 class Target:
@@ -216,13 +189,10 @@ class Target:
             self._reset()
         return len(self._cached)
 
-    def begin(
-        self, pending: int, window: Sequence[int], tokens: Sequence[int], *, tap: bool = True, alone: bool = False
-    ) -> Tap | None:
+    def begin(self, pending: int, window: Sequence[int], tokens: Sequence[int], *, tap: bool = True) -> Tap | None:
         """Submit the verification of `[pending, *window]`.
 
         tokens  everything committed, pending included; n = len(tokens)
-        alone   no draft is at work beside it
         Returns the tap, or None where it is not wanted or this model has none.
         """
         assert self._sampler is not None, "prefill comes first"
@@ -239,17 +209,13 @@ class Target:
         text = [*tokens, *window] if self._sampler.sampling.logits_processors else ()
         self._logits, self._outputs = rows, outputs
         self._chosen = self._sampler.choose(rows, positions, text)
-        if alone:
-            self._outputs = []
-            mx.async_eval(self._chosen)
-            return None
         if not tap or self.tap_refusal is not None:
             self._submission.begin(outputs[: self.exit_layer], [], self._chosen)
             return None
         lens = self._stages.lens(outputs[self.exit_layer - 1], inputs)[0, self._first :]
         scores = self._sampler.scores(lens, positions, text)
         found = candidates(scores, window, self.kappa + 1, ready=self._submission.eager)
-        self._submission.begin(outputs[: self.exit_layer], found._arrays, self._chosen)
+        self._submission.begin(outputs[: self.exit_layer], found.arrays, self._chosen)
         return found
 
     def finish(self) -> list[int]:
@@ -261,8 +227,44 @@ class Target:
     def logprobs(self, row: int) -> mx.array:
         """The log-probabilities [V] of a row of this step, before warping. Not evaluated."""
         assert self._logits is not None
-        logits = self._logits[row]
-        return logits - mx.logsumexp(logits, keepdims=True)
+        return _normalised(self._logits[row])
+
+    def plain(self, tokens: Sequence[int], count: int) -> Iterator[tuple[int, mx.array]]:
+        """Decode `count` tokens one by one after `tokens`, as (token, log-probabilities [V]).
+
+        As in mlx-lm a step is submitted before the token of the one before it is read. `tokens` may grow meanwhile.
+        """
+        assert self._sampler is not None, "prefill comes first"
+        if count < 1:
+            return
+        fed, position = [*self._replay, tokens[-1]], len(tokens)
+        eager = bool(self._sampler.sampling.logits_processors)  # they look at the tokens themselves
+        self._replay, self._checkpoint, self._in_flight = [], None, True
+        ahead: tuple[mx.array, mx.array] | None = self._submit(mx.array([fed]), position, tokens)
+        for done in range(1, count + 1):
+            assert ahead is not None
+            (chosen, logits), ahead = ahead, None
+            if done < count and not eager:
+                ahead = self._submit(chosen[None], position + done, tokens)
+            token = int(chosen.item())
+            # Between yields the cache holds what has been fed: with a step ahead, the token being yielded too.
+            self._cached += [*fed, token] if ahead is not None else fed
+            fed, self._in_flight = [] if ahead is not None else [token], False
+            yield token, _normalised(logits[0])
+            self._in_flight = True
+            if done < count and eager:
+                ahead = self._submit(mx.array([[token]]), position + done, tokens)
+        self._in_flight = False
+
+    def _submit(self, inputs: mx.array, position: int, tokens: Sequence[int]) -> tuple[mx.array, mx.array]:
+        """One plain step under way: its token [1] and logits [1, V]."""
+        assert self._sampler is not None
+        with stepwise(self.cache):
+            logits = self.model(inputs, cache=self.cache)[0, -1:]
+        self._quantize()
+        chosen = self._sampler.choose(logits, [position], tokens)
+        mx.async_eval(chosen)
+        return chosen, logits
 
     def commit(self, outcome: Outcome) -> None:
         """Keep the pending token and the accepted proposals, roll back the rest."""
@@ -293,3 +295,7 @@ class Target:
 
     def _quantize(self) -> None:
         maybe_quantize_kv_cache(self.cache, self.kv.quantized_kv_start, self.kv.kv_group_size, self.kv.kv_bits)
+
+
+def _normalised(logits: mx.array) -> mx.array:
+    return logits - mx.logsumexp(logits, keepdims=True)
