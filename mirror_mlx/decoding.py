@@ -11,13 +11,14 @@ import mlx.core as mx
 
 from mirror_mlx.messages import Outcome, Window
 from mirror_mlx.options import Options
-from mirror_mlx.rendezvous import Rendezvous, Ticket
+from mirror_mlx.rendezvous import Rendezvous
 from mirror_mlx.rounds import Plan
 from mirror_mlx.sampling import Sampler, Sampling
 from mirror_mlx.target import Target
 from mirror_mlx.target.target import Progress
 from mirror_mlx.trace import StepTrace, Trace, clock
 from mirror_mlx.verify import shorten, verify
+from mirror_mlx.worker import Ticket
 
 _TRIAL = 32  # steps after which mode "auto" looks at what the draft has brought
 _CLEAR = 256  # steps between returns of unused memory, as in mlx-lm

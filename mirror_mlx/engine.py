@@ -15,12 +15,13 @@ from mirror_mlx.draft.protocol import Draft
 from mirror_mlx.errors import DraftError, PromptError, UsageError
 from mirror_mlx.options import Options
 from mirror_mlx.prompts import Prompt, TextStream, encode, wrapped
-from mirror_mlx.rendezvous import Rendezvous, Work
+from mirror_mlx.rendezvous import Rendezvous
 from mirror_mlx.sampling import Sampling
 from mirror_mlx.target import Target
 from mirror_mlx.target.submission import Submission
 from mirror_mlx.target.target import KVOptions, Progress
 from mirror_mlx.trace import Stats, Trace, summarise
+from mirror_mlx.worker import Work
 
 
 @dataclass

@@ -5,28 +5,19 @@ The draft's thread plays the round that follows from them. `collect` is the only
 goes wrong in the draft becomes a `Fault`; it never reaches the engine as an exception.
 """
 
-import ctypes
-import queue
-import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
-from numbers import Integral
-from typing import Any, Protocol
+from contextlib import nullcontext
+from typing import Protocol
 
 from mirror_mlx.draft.protocol import Draft
-from mirror_mlx.messages import Candidates, Fault, Key, Outcome, Window
-from mirror_mlx.rounds import Advance, Expand, Glue, Plan, Round, Settle, Wait
+from mirror_mlx.messages import Candidates, Fault, Outcome, Window
+from mirror_mlx.rounds import Plan, Round
 from mirror_mlx.sampling import Sampling
 from mirror_mlx.trace import Trace, clock
-
-_IDLE = 1.0  # seconds between looks at whether anybody is still there
-
-Work = Callable[[], AbstractContextManager[Any]]
-"""Made once inside the draft's thread: a context (a stream, a core) in which all its work is done."""
+from mirror_mlx.worker import Begin, FailedError, Resolved, Start, Tapped, Ticket, Wake, Work, Worker
 
 
 class Tap(Protocol):
@@ -35,67 +26,13 @@ class Tap(Protocol):
     def read(self) -> Candidates: ...
 
 
-@dataclass(slots=True)
-class Ticket:
-    """One step in the draft's hands."""
-
-    step: int
-    round: Round
-    tokens: Sequence[int]
-    count: int
-    reply: "Future[Window]" = field(default_factory=Future)
-    outcome: Outcome | None = None
-    roots: int = 0  # outcomes prepared for when the real one was known
-    cancelled: bool = False
-
-
-# Jobs, in the order the engine's thread posts them.
-
-
-@dataclass(frozen=True, slots=True)
-class _Begin:
-    sampling: Sampling
-    trace: Trace
-    tokens: Sequence[int]
-
-
-@dataclass(frozen=True, slots=True)
-class _Start:
-    ticket: Ticket
-
-
-@dataclass(frozen=True, slots=True)
-class _Tapped:
-    ticket: Ticket
-    candidates: Candidates
-    posted: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Resolved:
-    ticket: Ticket
-
-
-@dataclass(frozen=True, slots=True)
-class _Wake:
-    """Look at the flags."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Close:
-    pass
-
-
-_Job = _Begin | _Start | _Tapped | _Resolved | _Wake | _Close
-
-
 class Rendezvous:
     """The engine's end. One request at a time; the thread starts with the first and lives until `close`."""
 
     def __init__(self, draft: Draft, *, timeout: float = 2.0, work: Work = nullcontext) -> None:
         self.fault: Fault | None = None
         self._timeout = timeout
-        self._worker = _Worker(draft, work)
+        self._worker = Worker(draft, work)
         self._reader: ThreadPoolExecutor | None = None
         self._prefill = 0
         self._ticket: Ticket | None = None
@@ -107,7 +44,7 @@ class Rendezvous:
         self.fault = self._worker.recover()
         self._prefill = len(tokens)
         if self.fault is None:
-            self._worker.post(_Begin(sampling, trace, tokens))
+            self._worker.post(Begin(sampling, trace, tokens))
 
     def start(self, step: int, plan: Plan, tokens: Sequence[int]) -> Ticket | None:
         """A step begins: glue and the draft's own roots go ahead. None once the draft has failed.
@@ -118,22 +55,22 @@ class Rendezvous:
         if self.fault is not None:
             return None
         ticket = self._ticket = Ticket(step, Round(plan), tokens, len(tokens))
-        self._worker.post(_Start(ticket))
+        self._worker.post(Start(ticket))
         return ticket
 
     def roots(self, ticket: Ticket, tap: Tap) -> None:
         """The tap's ids go out: now if they are there, else as soon as they are."""
         if tap.ready:
-            self._worker.post(_Tapped(ticket, tap.read(), clock()))
+            self._worker.post(Tapped(ticket, tap.read(), clock()))
             return
         if self._reader is None:
             self._reader = ThreadPoolExecutor(1, thread_name_prefix="mirror-tap")
-        self._reader.submit(lambda: self._worker.post(_Tapped(ticket, tap.read(), clock())))
+        self._reader.submit(lambda: self._worker.post(Tapped(ticket, tap.read(), clock())))
 
     def resolve(self, ticket: Ticket, outcome: Outcome) -> None:
         """Verification has ended: the draft turns to this outcome alone."""
         ticket.outcome, ticket.roots = outcome, len(ticket.round.cache)
-        self._worker.post(_Resolved(ticket))
+        self._worker.post(Resolved(ticket))
 
     def collect(self, ticket: Ticket) -> Window:
         """The next window. Empty, with `fault` set, if the draft fails or its deadline passes."""
@@ -150,7 +87,7 @@ class Rendezvous:
         except FutureTimeout:
             self.fault = Fault("late", f"no window within {timeout:.2g} s")
             self._worker.overdue = True
-        except _FailedError as failed:
+        except FailedError as failed:
             self.fault = failed.fault
         self.cancel()
         return Window()
@@ -159,7 +96,7 @@ class Rendezvous:
         """The request is over or abandoned: the draft stops what it is doing."""
         if self._ticket is not None:
             self._ticket.cancelled = True
-            self._worker.post(_Wake())
+            self._worker.post(Wake())
             self._ticket = None
 
     def close(self) -> None:
@@ -168,206 +105,3 @@ class Rendezvous:
             self._reader.shutdown(cancel_futures=True)
             self._reader = None
         self._finalizer()
-
-
-class _FailedError(Exception):
-    def __init__(self, fault: Fault) -> None:
-        super().__init__(str(fault))
-        self.fault = fault
-
-
-class _Cancelled(BaseException):  # not an Exception: a draft's own handlers must not swallow these two
-    pass
-
-
-class _Closed(BaseException):
-    pass
-
-
-class _Worker:
-    """The draft's thread. Holds no reference to the `Rendezvous`, so that dropping that one ends this one."""
-
-    def __init__(self, draft: Draft, work: Work) -> None:
-        self._draft = draft
-        self._work = work
-        self._inbox: queue.SimpleQueue[_Job] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
-        self._trace = Trace()
-        self._trunk: list[int] = []
-        self._free_since = 0
-        self._dirty = False
-        self._stopped = False
-        self.fault: Fault | None = None  # of this request
-        self.overdue = False  # a deadline passed, and the draft's call has not come back since
-
-    # The engine's side.
-
-    def post(self, job: _Job) -> None:
-        if self._thread is None and not self._stopped:
-            self._thread = threading.Thread(target=self._run, name="mirror-draft", daemon=True)
-            self._thread.start()
-        self._inbox.put(job)
-
-    def recover(self) -> Fault | None:
-        """None if a request can begin, else what still stands in the way."""
-        if self._stopped or (self._thread is not None and not self._thread.is_alive()):
-            return Fault("died", "its thread has ended")
-        self.fault = None
-        return Fault("late", "still busy with an earlier request") if self.overdue else None
-
-    def stop(self) -> None:
-        """End the thread. A draft that hangs in Python is interrupted; one that hangs in C is left to its fate."""
-        if self._stopped:
-            return
-        self._stopped = True
-        thread = self._thread
-        if thread is None:
-            self._draft.close()
-            return
-        self._inbox.put(_Close())
-        thread.join(1.0)
-        if thread.is_alive() and thread.ident is not None:
-            _interrupt(thread.ident)
-            thread.join(2.0)
-
-    # The draft's side.
-
-    def _run(self) -> None:
-        try:
-            with self._work():
-                while True:
-                    self.overdue = False
-                    self._serve(self._wait())
-        except _Closed:
-            pass
-        finally:
-            self._draft.close()
-
-    def _wait(self) -> _Job:
-        while True:
-            try:
-                return self._inbox.get(timeout=_IDLE)
-            except queue.Empty:
-                if self._stopped:
-                    raise _Closed from None
-
-    def _serve(self, job: _Job) -> None:
-        if isinstance(job, _Close):
-            raise _Closed
-        try:
-            if isinstance(job, _Begin):
-                self._begin(job)
-            elif isinstance(job, _Start) and self.fault is None:
-                self._play(job.ticket)
-        except _NonsenseError as error:
-            self.fault = Fault("nonsense", str(error))
-        except (_Cancelled, _Closed):
-            raise
-        except BaseException as error:  # a library's SystemExit too
-            self.fault = Fault("died", f"{type(error).__name__}: {error}")
-        self._dirty |= self.fault is not None
-        if isinstance(job, _Start) and self.fault is not None and not job.ticket.reply.done():
-            job.ticket.reply.set_exception(_FailedError(self.fault))
-
-    def _begin(self, job: _Begin) -> None:
-        """Make the trunk this request's prompt, keeping what the two share."""
-        self._trace = job.trace
-        with self._trace.span("draft", "prefill", -1):
-            self._draft.begin(job.sampling)
-            wanted = list(job.tokens)
-            common = next((i for i, (a, b) in enumerate(zip(self._trunk, wanted, strict=False)) if a != b), None)
-            common = min(len(self._trunk), len(wanted)) if common is None else common
-            if self._dirty:
-                common = 0
-            if self._dirty or common < len(self._trunk):
-                self._draft.rewind(common)
-            self._dirty = False
-            if common < len(wanted):
-                self._draft.prefill(wanted[common:])
-            self._trunk = wanted
-
-    def _play(self, ticket: Ticket) -> None:
-        """One step: facts from the inbox into the round, its actions onto the draft."""
-        round_, span, step = ticket.round, self._trace.span, ticket.step
-        draft, plan = self._draft, ticket.round.plan
-        rows = [ticket.tokens[ticket.count - 1], *plan.window]
-        self._free_since = clock()
-        while True:
-            try:
-                self._take_facts(ticket, block=False)
-                action = round_.next()
-                if isinstance(action, Wait):
-                    self._take_facts(ticket, block=True)
-                    continue
-            except _Cancelled:
-                draft.commit(0)
-                return
-            if isinstance(action, Glue):
-                with span("draft", "glue", step):
-                    found = draft.glue(rows[: action.rows], plan.kappa + 1 if action.wanted else 0)
-                round_.glued(_checked_candidates(found, plan.window))
-            elif isinstance(action, Expand):
-                draft.expand(action.roots)
-                round_.expanded(action.roots)
-            elif isinstance(action, Advance):
-                with span("draft", "pass", step):
-                    proposed = draft.advance(action.keys)
-                round_.advanced(action.keys, _checked_proposals(proposed))
-            else:
-                self._settle(ticket, action, rows)
-                return
-            self._free_since = clock()
-
-    def _settle(self, ticket: Ticket, action: Settle, rows: list[int]) -> None:
-        ticket.reply.set_result(action.window)  # the engine goes on; the trunk is tidied beside the next verification
-        with self._trace.span("draft", "commit", ticket.step):
-            self._draft.commit(action.accepted + 1)
-        self._trunk += rows[: action.accepted + 1]
-
-    def _take_facts(self, ticket: Ticket, *, block: bool) -> None:
-        """Hand the round what has arrived for it. What comes after its outcome is the next step's, and is left."""
-        if ticket.cancelled or self._stopped:
-            raise _Cancelled
-        while ticket.round.awaits_outcome:
-            try:
-                job = self._wait() if block else self._inbox.get_nowait()
-            except queue.Empty:
-                return
-            block = False
-            if isinstance(job, _Close):
-                raise _Closed
-            if ticket.cancelled:
-                raise _Cancelled
-            if isinstance(job, _Tapped) and job.ticket is ticket:
-                self._trace.exchanges.append(clock() - max(job.posted, self._free_since))
-                ticket.round.tapped(job.candidates)
-            elif isinstance(job, _Resolved) and job.ticket is ticket and ticket.outcome is not None:
-                ticket.round.resolved(ticket.outcome)
-
-
-class _NonsenseError(Exception):
-    pass
-
-
-def _checked_candidates(found: Any, window: Sequence[int]) -> Candidates | None:
-    if found is None:
-        return None
-    if isinstance(found, Candidates):
-        rows = len(window) + 1
-        if len(found.tokens) == len(found.probs) == len(found.own) + 1 == rows:
-            return found
-    raise _NonsenseError(f"candidates for {len(window) + 1} rows were {str(found)[:80]}")
-
-
-def _checked_proposals(proposed: Any) -> Mapping[Key, Sequence[int]]:
-    if not isinstance(proposed, Mapping):
-        raise _NonsenseError(f"proposals were {str(proposed)[:80]}")
-    for tokens in proposed.values():
-        if not isinstance(tokens, Sequence) or not all(isinstance(t, Integral) for t in tokens):
-            raise _NonsenseError(f"proposals were {str(tokens)[:80]}")
-    return proposed
-
-
-def _interrupt(ident: int) -> None:
-    """Raise in a thread that hangs in Python code."""
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), ctypes.py_object(_Closed))

@@ -163,7 +163,7 @@ def summarise(trace: Trace, *, tokens: int, mode: str, reason: str, **rates: flo
     verify: dict[int, tuple[int, int]] = {s.step: (s.start, s.end) for s in trace.spans if s.name == "verify"}
     draft: dict[int, list[tuple[int, int]]] = {}
     for span in trace.spans:
-        if span.lane == "draft":
+        if span.lane == "draft" and span.step >= 0:
             draft.setdefault(span.step, []).append((span.start, span.end))
     busy = [sum(end - start for start, end in spans) for spans in draft.values()]
     hidden = [overlap(spans, [verify[step]]) for step, spans in draft.items() if step in verify]

@@ -17,6 +17,7 @@ LAYERS = [
     {"rounds", "options"},
     {"sampling", "interpose", "limits", "rollback", "prompts"},
     {"target", "draft"},
+    {"worker"},
     {"rendezvous"},
     {"decoding"},
     {"engine"},
@@ -70,7 +71,7 @@ def test_decisions_know_no_device_and_no_thread():
 def test_the_protocol_of_the_draft_is_all_the_rendezvous_knows_of_drafts():
     names = [n for n in imported(ROOT / "rendezvous.py") if ".draft" in n]
     assert names == ["mirror_mlx.draft.protocol"]
-    for name in ("engine.py", "decoding.py"):
+    for name in ("worker.py", "engine.py", "decoding.py"):
         assert {n for n in imported(ROOT / name) if ".draft" in n} <= {"mirror_mlx.draft.protocol"}
 
 
