@@ -48,7 +48,7 @@ class SpeculationCache:
             if not 0 <= token < self._vocab_size:
                 self._open.pop(key, None)
                 return
-            window.append(token)
+            window.append(int(token))
             if len(window) == self._length:
                 break
         if not tokens or len(window) == self._length:

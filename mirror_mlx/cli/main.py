@@ -5,8 +5,10 @@ Nothing heavy is imported before a command is known, so that `--help` answers at
 """
 
 import argparse
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
 from importlib import import_module
 
 from mirror_mlx import __version__
@@ -28,8 +30,14 @@ EPILOG = """examples:
 
 
 class _Parser(argparse.ArgumentParser):
+    """Mistakes are one line, and flags are written out."""
+
     def error(self, message: str) -> None:  # type: ignore[override]
         self.exit(2, f"{self.prog}: {message} (see '{self.prog} --help')\n")
+
+
+def _formatter(prog: str) -> argparse.HelpFormatter:
+    return argparse.RawDescriptionHelpFormatter(prog, max_help_position=30)
 
 
 def build_parser(command: str | None) -> argparse.ArgumentParser:
@@ -38,7 +46,7 @@ def build_parser(command: str | None) -> argparse.ArgumentParser:
         prog="mirror-mlx",
         description="Mirror Speculative Decoding: the draft prepares the next window while the target still checks.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_formatter,
     )
     parser.add_argument("--version", action="version", version=f"mirror-mlx {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_Parser)
@@ -48,28 +56,55 @@ def build_parser(command: str | None) -> argparse.ArgumentParser:
             help=summary,
             description=summary[0].upper() + summary[1:] + ".",
             allow_abbrev=False,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            formatter_class=_formatter,
         )
         if name == command:
             import_module(f"mirror_mlx.cli.{name}").add_arguments(sub)
     return parser
 
 
+def _unknown(parser: argparse.ArgumentParser, command: str, words: Sequence[str]) -> None:
+    """Exit with a line about the first of these words that nothing asked for."""
+    flag = next((word for word in words if word.startswith("-")), words[0])
+    flag = flag.partition("=")[0]
+    near = get_close_matches(flag, _flags(parser), n=1)
+    what = f"there is no flag {flag}" if flag.startswith("-") else f"{flag!r} belongs to no flag"
+    prog = f"mirror-mlx {command}"
+    parser.exit(2, f"{prog}: {what}{f', did you mean {near[0]}?' if near else ''} (see '{prog} --help')\n")
+
+
+def _flags(parser: argparse.ArgumentParser) -> Iterator[str]:
+    for action in parser._actions:
+        yield from action.option_strings
+        if isinstance(action, argparse._SubParsersAction):
+            for sub in action.choices.values():
+                yield from _flags(sub)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status (0 done, 2 a user's mistake, 130 interrupted)."""
     argv = list(sys.argv[1:] if argv is None else argv)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # a terminal that lacks a character is no reason to stop
     command = next((word for word in argv if word in COMMANDS), None)
-    args = build_parser(command).parse_args(argv)
+    parser = build_parser(command)
+    args, unknown = parser.parse_known_args(argv)
+    if unknown:
+        _unknown(parser, args.command, unknown)
     try:
-        return int(import_module(f"mirror_mlx.cli.{args.command}").run(args) or 0)
+        status = int(import_module(f"mirror_mlx.cli.{args.command}").run(args) or 0)
+        sys.stdout.flush()
+        return status
     except MirrorError as error:
-        print(f"mirror-mlx: {error}", file=sys.stderr)
+        print(f"mirror-mlx: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print(file=sys.stderr)
         return 130
     except BrokenPipeError:
-        sys.stderr.close()
+        # The reader has seen enough. Python flushes once more at exit: into nothing.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
 
 
