@@ -63,6 +63,7 @@ class Engine:
         self.tokenizer = wrapped(tokenizer)
         self.stats = Stats()
         self.trace = Trace()
+        self.draft = draft
         if draft is not None and not isinstance(draft, Draft):
             raise DraftError(
                 f"a {type(draft).__name__} is no draft: wrap an mlx-lm model in mirror_mlx.draft.AutoregressiveDraft"

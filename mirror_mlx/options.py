@@ -65,6 +65,10 @@ class Options:
         for name in ("max_kv_size", "kv_bits"):
             if getattr(self, name) is not None:
                 _at_least_one(name, getattr(self, name))
+        if self.max_kv_size is not None and self.max_kv_size < 8:
+            raise UsageError(
+                f"max_kv_size is {self.max_kv_size}: it must be 8 or more, since the first 4 are always kept"
+            )
         if self.kv_bits is not None and self.max_kv_size is not None:
             raise UsageError("kv_bits and max_kv_size exclude each other: mlx-lm cannot quantise a rotating cache")
         if self.streams:

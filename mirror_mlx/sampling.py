@@ -19,6 +19,7 @@ from mirror_mlx.errors import UsageError
 LogitsProcessor = Callable[[mx.array, mx.array], mx.array]
 
 _BLOCK = 16  # positions whose noise is made in one go
+_COLD = 1e-6  # a temperature below it is greedy: its inverse would leave fp32's range
 _GUMBEL, _XTC = 0, 1  # tags: one family of noise for each use
 
 
@@ -82,7 +83,7 @@ class Sampler:
                         logits processors look at it.
         """
         logits = self._process(logits, positions, tokens).astype(mx.float32)
-        if self.sampling.temperature == 0:
+        if self.sampling.temperature < _COLD:
             return logits
         logprobs = logits - mx.logsumexp(logits, axis=-1, keepdims=True)
         return self._warp(logprobs, positions) * (1 / self.sampling.temperature) + self._noise(
@@ -106,7 +107,7 @@ class Sampler:
         if 0 < s.top_p < 1:
             logprobs = apply_top_p(logprobs, s.top_p)
         if s.min_p > 0:
-            logprobs = apply_min_p(logprobs, s.min_p, s.min_tokens_to_keep)
+            logprobs = apply_min_p(logprobs, s.min_p, min(s.min_tokens_to_keep, logprobs.shape[-1]))
         if s.xtc_probability > 0:
             # mlx-lm draws its coin from the global stream: ask it for the certain case and toss a keyed coin here.
             cut = apply_xtc(logprobs, 1.0, s.xtc_threshold, list(s.xtc_special_tokens))

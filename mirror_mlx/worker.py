@@ -3,7 +3,6 @@
 It plays one `Round` at a time: what the jobs say goes into the round, what the round decides is done with the draft.
 """
 
-import ctypes
 import queue
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +12,7 @@ from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Any
 
+from mirror_mlx import threads
 from mirror_mlx.draft.protocol import Draft
 from mirror_mlx.messages import Candidates, Fault, Key, Outcome, Window
 from mirror_mlx.rounds import Advance, Expand, Glue, Round, Settle, Wait
@@ -134,10 +134,9 @@ class Worker:
             self._draft.close()
             return
         self._inbox.put(Close())
-        thread.join(1.0)
-        if thread.is_alive() and thread.ident is not None:
-            _interrupt(thread.ident)
-            thread.join(2.0)
+        if not threads.join(thread, 1.0):
+            threads.interrupt(thread, _Closed)
+            threads.join(thread, 2.0)
 
     # The draft's side.
 
@@ -277,8 +276,3 @@ def _checked_proposals(proposed: Any) -> Mapping[Key, Sequence[int]]:
         if not isinstance(tokens, Sequence) or not all(isinstance(t, Integral) for t in tokens):
             raise _NonsenseError(f"proposals were {str(tokens)[:80]}")
     return proposed
-
-
-def _interrupt(ident: int) -> None:
-    """Raise in a thread that hangs in Python code."""
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), ctypes.py_object(_Closed))

@@ -12,7 +12,7 @@ import mirror_mlx
 
 ROOT = Path(mirror_mlx.__file__).parent
 LAYERS = [
-    {"errors", "messages", "blas"},
+    {"errors", "messages", "blas", "threads"},
     {"trace", "verify", "outcomes", "speculation"},
     {"rounds", "options"},
     {"sampling", "interpose", "limits", "rollback", "prompts"},

@@ -87,6 +87,15 @@ def test_logits_processors_see_the_text_up_to_their_row():
     assert seen == [[7, 8], [7, 8, 9], [7, 8, 9, 10]]
 
 
+def test_extremes_are_harmless():
+    x = logits(2)
+    greedy = Sampler(Sampling()).choose(x, [0, 1]).tolist()
+    assert Sampler(Sampling(temperature=1e-300)).choose(x, [0, 1]).tolist() == greedy
+    assert Sampler(Sampling(temperature=1e-5)).choose(x, [0, 1]).tolist() == greedy
+    wide = Sampling(temperature=1.0, min_p=0.5, min_tokens_to_keep=10 * V)
+    assert Sampler(wide).scores(x, [0, 1]).max().item() < 1e6
+
+
 @pytest.mark.parametrize(
     "bad", [{"temperature": -1}, {"top_p": 1.2}, {"min_p": -0.1}, {"top_k": -1}, {"seed": -1}, {"xtc_threshold": 0.7}]
 )

@@ -97,6 +97,18 @@ def wide_headed():
     return model
 
 
+@pytest.mark.parametrize("step", [1, 2, 3, 7, 19, 20])
+@pytest.mark.parametrize("kind", ["gemma3_text", "qwen3_next"])
+def test_any_prefill_step_gives_the_same(kind, step):
+    model = zoo.tiny(kind)
+    expected = plain(model, 12, Sampling())
+    target = Target(model, kv=KVOptions(prefill_step_size=step))
+    for length in (2, 3, 20):  # how much of the prompt is there from before
+        target.prefill(PROMPT[: length - 1], Sampler(Sampling()))
+        assert speculate(target, expected, Sampling(), partly_right(expected, step)) == expected
+    target.close()
+
+
 @pytest.mark.parametrize("options", [{"max_kv_size": 12}, {"kv_bits": 8, "quantized_kv_start": 34}])
 def test_mlx_lms_cache_options_stay_exact(options):
     model = wide_headed()

@@ -153,13 +153,14 @@ class Target:
         reused = self._rewind(tokens)
         self._in_flight = True  # until the cache is what `_cached` says
         self._replay, self._checkpoint, fresh = [], None, list(tokens[reused:])
-        step = self.kv.prefill_step_size
         if progress:
             progress(reused, len(tokens))
         while len(fresh) > 1:
-            chunk, fresh = fresh[:step], fresh[step:]
-            if len(fresh) == 1:  # never alone: see below
-                chunk, fresh = chunk[:-1], [*chunk[-1:], *fresh]
+            # Never one token alone: it would cost a forward, and a rotating cache that was cut must not be written
+            # one row at a time.
+            take = max(self.kv.prefill_step_size, 2)
+            take += len(fresh) == take + 1
+            chunk, fresh = fresh[:take], fresh[take:]
             self.model(mx.array([chunk]), cache=self.cache)
             self._quantize()
             mx.eval([entry.state for entry in self.cache])
@@ -167,8 +168,7 @@ class Target:
             mx.clear_cache()
             if progress:
                 progress(len(self._cached), len(tokens))
-        # A single leftover rides along with the first verify input: alone it would cost a forward, and a rotating
-        # cache that was cut must not be written one row at a time.
+        # A single token rides along with the first verify input.
         self._replay, self._in_flight = fresh, False
         return reused
 

@@ -1,0 +1,75 @@
+"""A run on the terminal: a progress bar with loss, speed and time left, and a line for every validation."""
+
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+
+from mirror_mlx.train.checkpoint import Progress
+from mirror_mlx.train.settings import Settings
+
+
+class Display:
+    """An `Observer` that draws on `console`; a context manager, since the terminal has to be put right again."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console or Console(stderr=True)
+        self._bar = Bar(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=None),
+            TextColumn("loss {task.fields[loss]}  {task.fields[speed]} tok/s"),
+            TimeRemainingColumn(),
+            console=self._console,
+        )
+        self._settings: Settings | None = None
+
+    def __enter__(self) -> "Display":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._settings is not None:
+            self._bar.stop()
+
+    def begin(self, settings: Settings, progress: Progress, facts: dict[str, Any]) -> None:
+        """Say what is trained on what, and start the bar where the run stands."""
+        self._settings = settings
+        self._console.print(
+            f"{facts['parameters'] / 1e6:.1f} M parameters, {facts['samples']} samples, "
+            f"{facts['tokens_per_epoch']} tokens a pass, {facts['held_out_tokens']} held out",
+            highlight=False,
+        )
+        if facts["cut"]:
+            self._console.print(
+                f"{facts['cut']} samples are longer than --max-seq-length {settings.max_seq_length} "
+                f"(up to {facts['longest']} tokens) and will be cut",
+                highlight=False,
+            )
+        total = settings.iters if settings.iters is not None else 60 * (settings.minutes or 0)
+        self._task = self._bar.add_task("training", total=total, loss="–", speed="–")
+        self._move(progress)
+        self._bar.start()
+
+    def step(self, progress: Progress, metrics: dict[str, Any]) -> None:
+        """Move the bar."""
+        self._bar.update(self._task, loss=f"{metrics['loss']:.3f}", speed=f"{metrics['tokens_per_second']:.0f}")
+        self._move(progress)
+
+    def validated(self, progress: Progress, metrics: dict[str, Any]) -> None:
+        """Print the losses on what was held out."""
+        self._console.print(
+            f"step {progress.step}: validation loss {metrics['val_loss']:.3f}, "
+            f"of answers alone {metrics['val_answer_loss']:.3f}",
+            highlight=False,
+        )
+
+    def _move(self, progress: Progress) -> None:
+        by_steps = self._settings is not None and self._settings.iters is not None
+        self._bar.update(
+            self._task,
+            completed=progress.step if by_steps else progress.seconds,
+            description=f"step {progress.step}",
+        )
