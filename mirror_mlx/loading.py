@@ -23,6 +23,7 @@ from mirror_mlx.draft import AutoregressiveDraft, Draft
 from mirror_mlx.engine import Engine
 from mirror_mlx.errors import DraftError, ModelError, UsageError
 from mirror_mlx.limits import context_length
+from mirror_mlx.options import Options
 
 DEMO = Path(__file__).parent / "demo"
 DRAFT_HOSTS = ("auto", "mlx")
@@ -58,6 +59,7 @@ def load(
     folder = _find(DEMO if str(model) == "demo" else model, ModelError)
     if (folder / "target").is_dir() and not (folder / "config.json").exists():
         draft_model = folder / "draft" if draft_model is None and (folder / "draft").is_dir() else draft_model
+        options = _pair_options(folder) | {name: value for name, value in options.items() if value is not None}
         folder = folder / "target"
     target, tokenizer = _read(folder, ModelError, adapter_path, trust_remote_code, tokenizer_config)
     for token in extra_eos_token:
@@ -67,7 +69,21 @@ def load(
         if draft_model is None or mode == "ar"
         else load_draft(draft_model, target, tokenizer, trust_remote_code=trust_remote_code)
     )
+    options = {name: value for name, value in options.items() if value is not None}
     return Engine(target, tokenizer, draft, mode=mode, draft_work=_own_stream, **options)
+
+
+def _pair_options(folder: Path) -> dict[str, Any]:
+    """What a pair's `pair.json` says of how to run it best; what the caller says goes before."""
+    file = folder / "pair.json"
+    if not file.exists():
+        return {}
+    try:
+        options = json.loads(file.read_text())["options"]
+        Options.of(options)
+    except (OSError, ValueError, KeyError, TypeError) as reason:
+        raise ModelError(f"{file} is damaged ({_line(reason)}): repair it, or remove it for the defaults") from None
+    return dict(options)
 
 
 def load_draft(

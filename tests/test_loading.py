@@ -163,3 +163,14 @@ def test_the_hub_is_asked_on_a_thread_that_can_be_left(monkeypatch):
         loading._newest_revision("org/name")
     assert asked.is_set()
     go_on.set()
+
+
+def test_a_pair_says_how_it_is_run_best_and_the_caller_goes_before(tmp_path):
+    folder = models.pair(tmp_path)
+    (folder / "pair.json").write_text('{"options": {"num_draft_tokens": 3, "kappa": 2}}')
+    with loading.load(folder, mode="mirror", kappa=5, exit_layer=None) as engine:
+        assert (engine.options.num_draft_tokens, engine.options.kappa) == (3, 5)
+    for damage in ("{", '{"options": {"gamma": 1}}', "[]"):
+        (folder / "pair.json").write_text(damage)
+        with pytest.raises(ModelError, match=r"pair\.json is damaged"):
+            loading.load(folder)

@@ -96,15 +96,12 @@ def add_decoding(parser: argparse.ArgumentParser) -> None:
     )
     for name, what in (("num_draft_tokens", "proposals in a window"), ("kappa", "outcomes prepared for each of them")):
         default = getattr(usual, name)
-        group.add_argument(_flag(name), metavar="N", type=int, default=default, help=f"{what} (default: {default})")
+        group.add_argument(_flag(name), metavar="N", type=int, help=f"{what} (default: the pair's own, or {default})")
     group.add_argument("--exit-layer", metavar="N", type=int, help="target layer the tap reads (default: the middle)")
-    group.add_argument(
-        "--predictor", choices=PREDICTORS, default=usual.predictor, help="who predicts outcomes (default: hybrid)"
-    )
+    group.add_argument("--predictor", choices=PREDICTORS, help="who predicts outcomes (default: hybrid)")
     group.add_argument(
         "--fallback",
         choices=FALLBACKS,
-        default=usual.fallback,
         help="unforeseen outcome: jit drafts while the target waits, empty goes on without (default: jit)",
     )
     group.add_argument("--draft-host", choices=DRAFT_HOSTS, default="auto", help="where the draft runs")
@@ -153,7 +150,8 @@ def start(args: argparse.Namespace) -> "tuple[Engine, Sampling]":
     with in_flags(vars(args)):
         if args.max_tokens == 0 or args.max_tokens < -1:
             raise UsageError(f"max_tokens is {args.max_tokens}: it must be 1 or more, or -1 for no limit")
-        options = {name: getattr(args, name) for name in (*_DECODING, *_KV)}
+        given = {name: getattr(args, name) for name in (*_DECODING, *_KV)}
+        options = {name: value for name, value in given.items() if value is not None}
         Options.of({"mode": args.mode, **options})
 
         from mirror_mlx.sampling import Sampling
