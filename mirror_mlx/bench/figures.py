@@ -1,0 +1,150 @@
+"""From the timelines of some runs to the figures of the latency law. Pure: traces in, numbers out."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean, median
+from typing import Any
+
+from mirror_mlx.trace import Trace, overlap
+
+HITS = ("hit", "partial")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step with a full window and a step after it. Times in ns.
+
+    wall      from the start of its verification to the start of the next one: all that a user waits for
+    verify    the verification alone
+    draft     the draft's busy time for it; hidden: the part of that beside a verification
+    passes    how long each of the draft's passes took
+    """
+
+    wall: int
+    verify: int
+    draft: int
+    hidden: int
+    waited: int
+    passes: tuple[int, ...]
+    accepted: int
+    roots: int
+    next: str
+
+
+@dataclass(slots=True)
+class Sample:
+    """What was measured in one way of running: its steps, and the exchanges of their runs in ns."""
+
+    steps: list[Step] = field(default_factory=list)
+    exchanges: list[int] = field(default_factory=list)
+
+    def add(self, trace: Trace, length: int) -> None:
+        """Take in a run whose full windows have `length` proposals."""
+        self.steps += steps_of(trace, length)
+        self.exchanges += trace.exchanges
+
+
+def steps_of(trace: Trace, length: int) -> list[Step]:
+    """The steps of a run that count: those between a full window and another step."""
+    verified = {span.step: (span.start, span.end) for span in trace.spans if span.name == "verify"}
+    intervals = sorted(verified.values())
+    drafted: dict[int, list[tuple[int, int]]] = {}
+    passes: dict[int, list[int]] = {}
+    for span in trace.spans:
+        if span.lane == "draft":
+            drafted.setdefault(span.step, []).append((span.start, span.end))
+            if span.name == "pass":
+                passes.setdefault(span.step, []).append(span.end - span.start)
+    found = []
+    for step in trace.steps:
+        if len(step.window.tokens) != length or step.next == "none" or step.step + 1 not in verified:
+            continue
+        start, end = verified[step.step]
+        busy = drafted.get(step.step, [])
+        found.append(
+            Step(
+                wall=verified[step.step + 1][0] - start,
+                verify=end - start,
+                draft=sum(b - a for a, b in busy),
+                hidden=overlap(busy, intervals),
+                waited=step.waited,
+                passes=tuple(passes.get(step.step, ())),
+                accepted=step.outcome.accepted,
+                roots=step.roots,
+                next=step.next,
+            )
+        )
+    return found
+
+
+def summarise(sample: Sample, bare: Sequence[int]) -> dict[str, Any]:
+    """The figures of a sample beside the bare verifications `bare` (ns) of the same windows. Times are medians."""
+    steps = sample.steps
+    walls = [step.wall for step in steps]
+    handovers = [step.waited for step in steps if step.next == "hit"]
+    predicted = [step for step in steps if step.roots]
+    drafted = sum(step.draft for step in steps)
+    by_kind = {kind: [s.wall for s in steps if s.next == kind] for kind in ("hit", "partial", "jit", "empty")}
+    return {
+        "verify_ms": _ms(bare),
+        "step_ms": _ms(walls),
+        "step_over_verify": _ratio(_ms(walls), _ms(bare)),
+        "mean_step_over_verify": _ratio(_mean(walls), _mean(bare)),
+        "draft_ms": _ms([step.draft for step in steps]),
+        "hidden_draft_ms": _ms([step.hidden for step in steps]),
+        "hidden_share": _ratio(sum(step.hidden for step in steps), drafted),
+        "median_hidden_share": median(s.hidden / s.draft for s in steps if s.draft) if drafted else 0.0,
+        "rendezvous_us": (_middle(sample.exchanges) + _middle(handovers)) / 1e3,
+        "hit_rate": _ratio(sum(step.next in HITS for step in predicted), len(predicted)),
+        "hit_rate_by_row": _by_row(predicted),
+        "tokens_per_step": _mean([step.accepted + 1 for step in steps]),
+        "pass_ms": _ms([one for step in steps for one in step.passes]),
+        "beside_draft_verify_ms": _ms([step.verify for step in steps]),
+        "steps": len(steps),
+        "steps_by_next": {kind: len(of) for kind, of in by_kind.items() if of},
+        "step_ms_by_next": {kind: _ms(of) for kind, of in by_kind.items() if of},
+        "verify_ms_p10_p90": _spread(bare),
+        "step_ms_p10_p90": _spread(walls),
+        "draft_ms_p10_p90": _spread([step.draft for step in steps]),
+        "hidden_draft_ms_p10_p90": _spread([step.hidden for step in steps]),
+    }
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """Linear between neighbours.
+
+    >>> quantile([1, 2, 3], 0.25)
+    1.5
+    """
+    ordered = sorted(values)
+    at = share * (len(ordered) - 1)
+    low = int(at)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (at - low)
+
+
+def _by_row(predicted: Iterable[Step]) -> list[float | None]:
+    hits: dict[int, list[bool]] = {}
+    for step in predicted:
+        hits.setdefault(step.accepted, []).append(step.next in HITS)
+    return [_ratio(sum(hits[row]), len(hits[row])) if row in hits else None for row in range(max(hits, default=-1) + 1)]
+
+
+def _middle(values: Sequence[float]) -> float:
+    return median(values) if values else 0.0
+
+
+def _mean(values: Sequence[float]) -> float:
+    return fmean(values) if values else 0.0
+
+
+def _ms(values: Sequence[float]) -> float:
+    return _middle(values) / 1e6
+
+
+def _spread(values: Sequence[float]) -> list[float]:
+    return [quantile(values, share) / 1e6 for share in (0.1, 0.9)] if values else []
+
+
+def _ratio(part: float, whole: float) -> float:
+    return part / whole if whole else 0.0

@@ -1,0 +1,225 @@
+"""The lab: instruments that turn a small pair on a CPU into a picture of the machine this project is built for.
+
+Three of them, and every figure says which were on: the *inflated target* costs what a model of 100-300 M parameters
+costs and computes what the small one computes; the *paced draft* takes a set time for each pass, as a Neural Engine
+does, whose passes are bound by reading weights; each device has a *core* of its own.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+from mlx.utils import tree_flatten
+
+from mirror_mlx.draft.protocol import Draft
+from mirror_mlx.errors import UsageError
+from mirror_mlx.messages import Candidates, Key, Root
+from mirror_mlx.sampling import Sampling
+
+_SPIN = 200_000  # ns before the end of a pass from which its thread no longer trusts `sleep`
+_CHUNK = 2048  # prompt tokens in one forward of a draft's prefill
+
+
+def count_parameters(model: nn.Module) -> int:
+    """How many numbers a forward reads."""
+    return sum(array.size for _, array in tree_flatten(model.parameters()))
+
+
+def inflate(model: nn.Module, params: int, seed: int = 0) -> int:
+    """Give a model more MLP columns until it has at least `params` parameters, without changing what it computes.
+
+    The rows added to the gate and up projections are random, the columns added to the down projection zero: every
+    hidden state, and so every logit and tap, is the sum it was before. Returns the number of parameters. A model that
+    has them already is left as it is; one without gated linear MLPs raises UsageError.
+
+    >>> inflate(model, 131_000_000)                                              # doctest: +SKIP
+    131002624
+    """
+    have = count_parameters(model)
+    if have >= params:
+        return have
+    mlps = [getattr(layer, "mlp", None) for layer in model.layers]
+    if not all(_is_gated(mlp) for mlp in mlps):
+        raise UsageError("this target has no gated linear MLP in every layer: choose an unquantised qwen3 or llama")
+    width = mlps[0].gate_proj.weight.shape[1]
+    columns = -(-(params - have) // (3 * width * len(mlps)))
+    keys = mx.random.split(mx.random.key(seed), 2 * len(mlps))
+    for i, mlp in enumerate(mlps):
+        _append(mlp.gate_proj, _noise(columns, width, keys[2 * i]), axis=0)
+        _append(mlp.up_proj, _noise(columns, width, keys[2 * i + 1]), axis=0)
+        _append(mlp.down_proj, mx.zeros((width, columns)), axis=1)
+        mx.eval(mlp.parameters())
+    return count_parameters(model)
+
+
+def _is_gated(mlp: Any) -> bool:
+    parts = [getattr(mlp, name, None) for name in ("gate_proj", "up_proj", "down_proj")]
+    return all(type(part) is nn.Linear and "bias" not in part for part in parts)
+
+
+def _noise(rows: int, width: int, key: mx.array) -> mx.array:
+    return mx.random.normal((rows, width), scale=width**-0.5, key=key)
+
+
+def _append(linear: nn.Linear, more: mx.array, axis: int) -> None:
+    linear.weight = mx.concatenate([linear.weight, more.astype(linear.weight.dtype)], axis=axis)
+
+
+class Pace:
+    """Makes each piece of work last at least a set time, as on a device whose pass time is fixed.
+
+    ns  how long a piece lasts; 0: as long as it takes. May be changed between pieces.
+
+    >>> pace = Pace(10e-3)
+    >>> with pace:                                                               # doctest: +SKIP
+    ...     model(tokens)
+    """
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        self.ns = round(seconds * 1e9)
+        self._began = 0
+
+    def __enter__(self) -> None:
+        self._began = time.perf_counter_ns()
+
+    def __exit__(self, *_: object) -> None:
+        if self.ns:
+            wait_until(self._began + self.ns)
+
+
+def wait_until(moment: int) -> None:
+    """Wait until `moment` of `time.perf_counter_ns`: asleep, and for the last bit awake but without the GIL."""
+    while (left := moment - time.perf_counter_ns()) > 0:
+        time.sleep((left - _SPIN) / 1e9 if left > 2 * _SPIN else 0)
+
+
+class PacedDraft:
+    """Any draft, at a set time for each forward pass: it does its real work and then waits until the time is over.
+
+    A call that makes a pass is paced: a prefill chunk, a glue that gives candidates, an advance, and a commit that
+    computes the rows that no pass has carried. What else it does costs what it costs.
+    """
+
+    def __init__(self, draft: Draft, pace: Pace) -> None:
+        self._draft = draft
+        self._pace = pace
+        self._pending = False  # glued rows that no pass has computed
+        self.max_roots = draft.max_roots
+
+    def begin(self, sampling: Sampling) -> None:
+        self._draft.begin(sampling)
+
+    def prefill(self, tokens: Sequence[int]) -> None:
+        for start in range(0, len(tokens), _CHUNK):
+            with self._pace:
+                self._draft.prefill(tokens[start : start + _CHUNK])
+
+    def glue(self, tokens: Sequence[int], candidates: int) -> Candidates | None:
+        self._pending = candidates == 0
+        with nullcontext() if self._pending else self._pace:
+            return self._draft.glue(tokens, candidates)
+
+    def expand(self, roots: Sequence[Root]) -> None:
+        self._draft.expand(roots)
+
+    def advance(self, keys: Sequence[Key]) -> Mapping[Key, Sequence[int]]:
+        self._pending = False
+        with self._pace:
+            return self._draft.advance(keys)
+
+    def commit(self, rows: int) -> None:
+        with self._pace if self._pending and rows else nullcontext():
+            self._draft.commit(rows)
+        self._pending = False
+
+    def rewind(self, length: int) -> None:
+        self._draft.rewind(length)
+
+    def close(self) -> None:
+        self._draft.close()
+
+
+class Cores:
+    """A core for each device, where the system lets a thread choose: the target's is the first, the draft's the next.
+
+    MLX runs a stream on a thread of its own, which starts on the cores of the thread that makes the stream.
+    """
+
+    def __init__(self) -> None:
+        usable = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+        self.target, self.draft = (usable[0], usable[1]) if len(usable) > 1 else (None, None)
+
+    def __str__(self) -> str:
+        if self.target is None:
+            return "not pinned: " + (
+                "this machine has one core" if hasattr(os, "sched_getaffinity") else "this system does not pin threads"
+            )
+        return f"target on core {self.target}, draft on core {self.draft}"
+
+    def for_target(self) -> AbstractContextManager[None]:
+        """This thread, for a while: its core, and a stream on it."""
+        return _device(self.target)
+
+    def for_draft(self) -> AbstractContextManager[None]:
+        """The same for the draft's thread: the engine's `draft_work`."""
+        return _device(self.draft)
+
+
+@contextmanager
+def _device(core: int | None) -> Iterator[None]:
+    before = None if core is None else os.sched_getaffinity(0)
+    if core is not None:
+        os.sched_setaffinity(0, {core})
+    try:
+        with mx.stream(mx.new_stream(mx.default_device())):
+            yield
+    finally:
+        if before is not None:
+            os.sched_setaffinity(0, before)
+
+
+class Others:
+    """How much of this machine other programs took since this object was made, where the system tells (Linux)."""
+
+    def __init__(self) -> None:
+        self._before = self._now()
+
+    def cores(self) -> float | None:
+        """In cores: 0.5 is half of one core."""
+        now = self._now()
+        if self._before is None or now is None:
+            return None
+        wall, theirs = (after - before for after, before in zip(now, self._before, strict=True))
+        return max(0.0, theirs / wall) if wall > 0 else None
+
+    def _now(self) -> tuple[float, float] | None:
+        """Seconds of clock, and of all cores' time that was not this program's."""
+        try:
+            fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
+            user, nice, system, _, _, irq, softirq, steal = (int(field) for field in fields)
+        except (OSError, ValueError):
+            return None
+        busy = (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
+        return time.monotonic(), busy - time.process_time()
+
+
+class Stopwatch:
+    """A `Submission` that notes when the target's prefix ended, in ns of `mirror_mlx.trace.clock`."""
+
+    def __init__(self, inner: Any, clock: Callable[[], int] = time.perf_counter_ns) -> None:
+        self.eager = inner.eager
+        self.taps: list[int] = []
+        self._inner, self._clock = inner, clock
+
+    def begin(self, prefix: Sequence[Any], tap: Sequence[mx.array], tokens: mx.array) -> None:
+        self._inner.begin(prefix, tap, tokens)
+        if tap:
+            self.taps.append(self._clock())
+
+    def finish(self, suffix: Sequence[Any], tokens: mx.array) -> None:
+        self._inner.finish(suffix, tokens)

@@ -1,0 +1,242 @@
+"""The latency law on this machine: a step costs what verification costs, as long as the rollout fits beside it
+(Mirror-SD, arXiv 2510.13161, equation 10; ALGORITHMS 6.1).
+
+Prompt by prompt: a mirror run with the paced draft; the bare verifications of the very same windows, with no draft
+anywhere; a mirror run with the draft at its own speed. Before the target is inflated it decodes all prompts plainly,
+which is what every run's tokens are compared with.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from itertools import cycle
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import mlx.nn as nn
+
+from mirror_mlx import loading
+from mirror_mlx.bench.figures import Sample, summarise
+from mirror_mlx.bench.lab import Cores, Others, Pace, PacedDraft, Stopwatch, count_parameters, inflate
+from mirror_mlx.bench.problems import PROBLEMS
+from mirror_mlx.draft import AutoregressiveDraft, Draft
+from mirror_mlx.engine import Engine
+from mirror_mlx.errors import DraftError, ModelError, UsageError
+from mirror_mlx.messages import Outcome, Predictor
+from mirror_mlx.options import Options
+from mirror_mlx.prompts import encode
+from mirror_mlx.sampling import Sampler, Sampling
+from mirror_mlx.target import Target
+from mirror_mlx.target.submission import for_device
+from mirror_mlx.trace import Trace, clock
+from mirror_mlx.verify import verify
+
+TOKENS = 160  # of each answer
+DECODING = ("num_draft_tokens", "kappa", "max_roots", "predictor")
+Report = Callable[[int, str], None]
+"""Called as (steps done, what is being done)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What to measure. Raises UsageError for what is out of range.
+
+    params      parameters of the inflated target; 0: as it is
+    pass_ms     how long each of the paced draft's passes takes; 0: as long as it does
+    steps       measured steps, at least
+    exit_layer  None: the deepest that leaves a rollout its time, and at most half
+    unpaced     run the draft at its own speed as well
+    """
+
+    model: str = "demo"
+    draft_model: str | None = None
+    params: int = 160_000_000
+    pass_ms: float = 10.0
+    steps: int = 100
+    num_draft_tokens: int = 7
+    kappa: int = 8
+    max_roots: int = 64
+    exit_layer: int | None = None
+    predictor: Predictor = "hybrid"
+    temp: float = 0.0
+    seed: int = 0
+    unpaced: bool = True
+
+    def __post_init__(self) -> None:
+        for name, least in (("steps", 1), ("params", 0), ("pass_ms", 0), ("temp", 0), ("seed", 0)):
+            given = getattr(self, name)
+            if not least <= given < 1e12:
+                raise UsageError(f"{name} is {given}: it must be {least} or more")
+        Options.of({name: getattr(self, name) for name in DECODING})
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One paced run, for the plot: its timeline, and when each tap had its values (ns)."""
+
+    trace: Trace
+    taps: list[int]
+
+
+def measure(settings: Settings, report: Report = lambda done, what: None) -> tuple[dict[str, Any], list[Run]]:
+    """The figures, as one JSON object would give them, and the paced runs."""
+    report(0, "loading")
+    model, tokenizer, draft = _pair(settings)
+    prompts = [_tokens(tokenizer, text) for text in PROBLEMS[: 1 + settings.steps // 8]]
+    sampling = Sampling(temperature=settings.temp, seed=settings.seed)
+    cores = Cores()
+    with cores.for_target():
+        report(0, "plain decoding")
+        with Engine(model, tokenizer, mode="ar", exit_layer=settings.exit_layer) as engine:
+            plain = [_decode(engine, prompt, sampling) for prompt in prompts]
+        report(0, "inflating")
+        params = inflate(model, settings.params)
+        pace = Pace()
+        stopwatch = Stopwatch(for_device(), clock)
+        engine = Engine(
+            model,
+            tokenizer,
+            PacedDraft(draft, pace),
+            mode="mirror",
+            draft_work=cores.for_draft,
+            submission=stopwatch,
+            **{name: getattr(settings, name) for name in DECODING},
+            exit_layer=settings.exit_layer or _exit_layer(model, settings),
+        )
+        with engine:
+            found, runs = _runs(engine, settings, prompts, plain, sampling, pace, stopwatch, report)
+    found["lab"] = asdict(settings) | {
+        "params": params,
+        "draft_params": count_parameters(draft.model) if isinstance(draft, AutoregressiveDraft) else None,
+        "exit_layer": engine.target.exit_layer,
+        "layers": engine.target.num_layers,
+        "cores": str(cores),
+    }
+    return found, runs
+
+
+def _runs(
+    engine: Engine,
+    settings: Settings,
+    prompts: Sequence[list[int]],
+    plain: Sequence[list[int]],
+    sampling: Sampling,
+    pace: Pace,
+    stopwatch: Stopwatch,
+    report: Report,
+) -> tuple[dict[str, Any], list[Run]]:
+    length = settings.num_draft_tokens
+    paced, free = Sample(), Sample()
+    bare: list[int] = []
+    runs: list[Run] = []
+    prefixes: list[int] = []
+    identical = True
+    _decode(engine, prompts[0], sampling, 24)  # warms up both devices
+    others = Others()
+    for prompt, wanted in cycle(zip(prompts, plain, strict=True)):
+        before = len(paced.steps)
+        pace.ns = round(settings.pass_ms * 1e6)
+        report(before, "paced draft")
+        stopwatch.taps = []
+        identical &= _decode(engine, prompt, sampling) == wanted
+        paced.add(engine.trace, length)
+        runs.append(Run(engine.trace, stopwatch.taps))
+        prefixes += _prefixes(runs[-1])
+        report(len(paced.steps), "bare verify")
+        bare += _bare(engine, prompt, engine.trace, sampling, length)
+        if settings.unpaced:
+            pace.ns = 0
+            report(len(paced.steps), "draft at its own speed")
+            identical &= _decode(engine, prompt, sampling) == wanted
+            free.add(engine.trace, length)
+        if len(paced.steps) >= settings.steps:
+            break
+        if len(runs) >= len(prompts) and not paced.steps:
+            raise ModelError("no step had a full window: the answers are too short for this --num-draft-tokens")
+    report(settings.steps, "done")
+    found = summarise(paced, bare)
+    found |= _budget(found, length, median(prefixes) / 1e6 if prefixes else None)
+    found["identical"] = identical
+    found["other_programs_cores"] = others.cores()
+    if settings.unpaced:
+        found["unpaced"] = summarise(free, bare)
+    return found, runs
+
+
+def _budget(found: dict[str, Any], length: int, tap_ms: float | None) -> dict[str, Any]:
+    """Whether a rollout fits: from the glue on for the draft's roots; for the tap's from the next pass after it."""
+    one, rollout = found["pass_ms"], length * found["pass_ms"]
+    after_glue = found["verify_ms"] - one
+    after_tap = None if tap_ms is None else found["verify_ms"] - tap_ms - one
+    return {
+        "tap_ms": tap_ms,
+        "draft_serial_ms": rollout,
+        "draft_serial_over_verify": rollout / found["verify_ms"],
+        "after_glue_ms": after_glue,
+        "after_tap_ms": after_tap,
+        "fits": rollout <= after_glue and (after_tap is None or rollout <= after_tap),
+    }
+
+
+def _decode(engine: Engine, prompt: list[int], sampling: Sampling, limit: int = TOKENS) -> list[int]:
+    tokens = [response.token for response in engine.stream(prompt, max_tokens=limit, sampling=sampling)]
+    if engine.trace.fault is not None:
+        raise DraftError(f"{engine.trace.fault}: the draft must last for this measurement")
+    return tokens
+
+
+def _bare(engine: Engine, prompt: list[int], trace: Trace, sampling: Sampling, length: int) -> list[int]:
+    """How long the full windows of a run take to verify while no draft runs, ns each."""
+    target, tokens, times = engine.target, list(prompt), []
+    target.prefill(tokens[:-1], Sampler(sampling))
+    for step in trace.steps:
+        window, outcome = step.window.tokens, step.outcome
+        began = clock()
+        target.begin(tokens[-1], window, tokens, tap=False)
+        verify(window, target.finish())
+        target.commit(outcome)
+        if len(window) == length:
+            times.append(clock() - began)
+        tokens += [*window[: outcome.accepted], outcome.token]
+    return times
+
+
+def _exit_layer(model: nn.Module, settings: Settings) -> int:
+    """The deepest exit after which a rollout and the pass under way still fit beside the suffix; at most half."""
+    rows, times = [0] * settings.num_draft_tokens, []
+    target = Target(model)
+    target.prefill([0] * 64, Sampler(Sampling()))
+    for _ in range(4):
+        began = clock()
+        target.begin(0, rows, [0] * 65, tap=False)
+        target.finish()
+        target.commit(Outcome(0, 0))
+        times.append(clock() - began)
+    target.close()
+    needed = (settings.num_draft_tokens + 1) * settings.pass_ms * 1e6
+    return max(1, min(target.num_layers // 2, int(target.num_layers * (1 - needed / min(times)))))
+
+
+def _prefixes(run: Run) -> list[int]:
+    """From each verification's start to its tap, ns."""
+    starts = sorted(span.start for span in run.trace.spans if span.name == "verify")
+    return [tap - max(start for start in starts if start < tap) for tap in run.taps]
+
+
+def _pair(settings: Settings) -> tuple[nn.Module, Any, Draft]:
+    """Target, tokenizer and draft, found as `mirror_mlx.load` finds them."""
+    with loading.load(settings.model, mode="ar") as engine:
+        model, tokenizer = engine.target.model, engine.tokenizer
+    if tokenizer is None:
+        raise ModelError(f"{settings.model} has no tokenizer: it is needed for the built-in problems")
+    source: str | Path | None = settings.draft_model
+    if source is None:
+        source = "demo" if settings.model == "demo" else Path(settings.model) / "draft"
+        if source != "demo" and not source.is_dir():
+            raise DraftError(f"{settings.model} comes with no draft: give one with --draft-model")
+    return model, tokenizer, loading.load_draft(source, model, tokenizer)
+
+
+def _tokens(tokenizer: Any, text: str) -> list[int]:
+    chat = [{"role": "user", "content": text}]
+    return encode(tokenizer, chat if tokenizer.has_chat_template else text)
