@@ -10,20 +10,14 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import nullcontext
-from typing import Protocol
 
 from mirror_mlx.draft.protocol import Draft
-from mirror_mlx.messages import Candidates, Fault, Outcome, Window
+from mirror_mlx.messages import Fault, Outcome, Window
+from mirror_mlx.ranking import Ranking
 from mirror_mlx.rounds import Plan, Round
 from mirror_mlx.sampling import Sampling
 from mirror_mlx.trace import Trace, clock
 from mirror_mlx.worker import Begin, FailedError, Resolved, Start, Tapped, Ticket, Wake, Work, Worker
-
-
-class Tap(Protocol):
-    ready: bool
-
-    def read(self) -> Candidates: ...
 
 
 class Rendezvous:
@@ -58,7 +52,7 @@ class Rendezvous:
         self._worker.post(Start(ticket))
         return ticket
 
-    def roots(self, ticket: Ticket, tap: Tap) -> None:
+    def roots(self, ticket: Ticket, tap: Ranking) -> None:
         """The tap's ids go out: now if they are there, else as soon as they are."""
         if tap.ready:
             self._worker.post(Tapped(ticket, tap.read(), clock()))

@@ -15,7 +15,7 @@ LAYERS = [
     {"errors", "messages", "blas", "threads"},
     {"trace", "verify", "outcomes", "speculation"},
     {"rounds", "options"},
-    {"sampling", "interpose", "limits", "rollback", "prompts"},
+    {"sampling", "ranking", "interpose", "limits", "rollback", "prompts"},
     {"target", "draft"},
     {"worker"},
     {"rendezvous"},

@@ -2,17 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import mlx.core as mx
 import mlx.nn as nn
-import numpy as np
 
 from mirror_mlx.draft.forks import Forks
 from mirror_mlx.draft.pieces import Pieces
 from mirror_mlx.draft.tree import Row, Tree
 from mirror_mlx.limits import context_length
 from mirror_mlx.messages import Candidates, Key, Root
+from mirror_mlx.ranking import rank
 from mirror_mlx.sampling import Sampler, Sampling
 
 
@@ -67,8 +67,7 @@ class AutoregressiveDraft:
         if not candidates:
             return None  # the rows ride along with the first pass
         scores = self._scores(self._glue_rows(), ())
-        ids, probs, own = _best(scores, tokens[1:], candidates)
-        return Candidates(ids, probs, own)
+        return rank(scores, tokens[1:], candidates).read()
 
     def expand(self, roots: Sequence[Root]) -> None:
         for root in roots:
@@ -125,16 +124,6 @@ class AutoregressiveDraft:
             scores = self._sampler.scores(logits, [row.position + 1 for row in chosen])
             mx.eval(scores)
         return scores
-
-
-def _best(scores: mx.array, window: Sequence[int], count: int) -> tuple[Any, Any, Any]:
-    probs = mx.softmax(scores, axis=-1)
-    count = min(count, scores.shape[-1])
-    ids = mx.argpartition(-probs, kth=count - 1, axis=-1)[:, :count]
-    best, p = np.array(ids), np.array(mx.take_along_axis(probs, ids, axis=-1))
-    order = np.argsort(-p, axis=-1, kind="stable")
-    own = np.array(probs)[np.arange(len(window)), list(window)] if len(window) else np.zeros(0)
-    return np.take_along_axis(best, order, -1).tolist(), np.take_along_axis(p, order, -1).tolist(), own.tolist()
 
 
 def _trunk_for(model: nn.Module) -> tuple[Trunk, int]:

@@ -1,5 +1,5 @@
 """The model whose output counts: any mlx-lm model, unmodified, with a tap and exact rollback."""
 
-from mirror_mlx.target.target import Tap, Target
+from mirror_mlx.target.target import Target
 
-__all__ = ["Tap", "Target"]
+__all__ = ["Target"]

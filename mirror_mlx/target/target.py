@@ -13,11 +13,11 @@ from mlx_lm.models.cache import make_prompt_cache
 from mirror_mlx.errors import ModelError, UsageError
 from mirror_mlx.limits import context_length
 from mirror_mlx.messages import Outcome
+from mirror_mlx.ranking import Ranking, rank
 from mirror_mlx.rollback import Checkpoint, can_cut, can_rewind, cut, prepared, stepwise
 from mirror_mlx.sampling import Sampler
 from mirror_mlx.target.stages import Stages
 from mirror_mlx.target.submission import Submission, for_device
-from mirror_mlx.target.tap import Tap, candidates
 
 Progress = Callable[[int, int], None]
 
@@ -189,7 +189,7 @@ class Target:
             self._reset()
         return len(self._cached)
 
-    def begin(self, pending: int, window: Sequence[int], tokens: Sequence[int], *, tap: bool = True) -> Tap | None:
+    def begin(self, pending: int, window: Sequence[int], tokens: Sequence[int], *, tap: bool = True) -> Ranking | None:
         """Submit the verification of `[pending, *window]`.
 
         tokens  everything committed, pending included; n = len(tokens)
@@ -214,7 +214,7 @@ class Target:
             return None
         lens = self._stages.lens(outputs[self.exit_layer - 1], inputs)[0, self._first :]
         scores = self._sampler.scores(lens, positions, text)
-        found = candidates(scores, window, self.kappa + 1, ready=self._submission.eager)
+        found = rank(scores, window, self.kappa + 1, ready=self._submission.eager)
         self._submission.begin(outputs[: self.exit_layer], found.arrays, self._chosen)
         return found
 

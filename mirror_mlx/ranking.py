@@ -1,4 +1,4 @@
-"""What the tap says: the likely next tokens of each row, read at a middle layer."""
+"""The likely next tokens of each row: what the tap says of the target's rows, and glue of the draft's."""
 
 from collections.abc import Sequence
 
@@ -8,15 +8,19 @@ import numpy as np
 from mirror_mlx.messages import Candidates
 
 
-class Tap:
-    """The tapped layer's candidates for each row; `read` waits until they are there."""
+class Ranking:
+    """Candidates still on the device; `read` waits until they are there. Safe to read from any thread.
+
+    ready   whether they are there already
+    arrays  what has to be evaluated: ids [γ+1, m], probabilities [γ+1, m], the window's own probabilities [γ]
+    """
 
     def __init__(self, ids: mx.array, probs: mx.array, own: mx.array, ready: bool) -> None:
         self.ready = ready
         self.arrays = (ids, probs, own)
 
     def read(self) -> Candidates:
-        """Best first. Safe from any thread."""
+        """Best first."""
         ids, probs, own = (np.array(a) for a in self.arrays)
         order = np.argsort(-probs, axis=-1, kind="stable")
         return Candidates(
@@ -26,10 +30,10 @@ class Tap:
         )
 
 
-def candidates(scores: mx.array, window: Sequence[int], count: int, *, ready: bool) -> Tap:
+def rank(scores: mx.array, window: Sequence[int], count: int, *, ready: bool = False) -> Ranking:
     """The `count` best tokens of each row of scores [γ+1, V], and the probability of the window's own tokens."""
     probs = mx.softmax(scores, axis=-1)
     count = min(count, scores.shape[-1])
     ids = mx.argpartition(-probs, kth=count - 1, axis=-1)[:, :count]
     own = mx.take_along_axis(probs[: len(window)], mx.array(list(window), dtype=mx.uint32)[:, None], axis=-1)[:, 0]
-    return Tap(ids, mx.take_along_axis(probs, ids, axis=-1), own, ready)
+    return Ranking(ids, mx.take_along_axis(probs, ids, axis=-1), own, ready)
