@@ -18,8 +18,9 @@ from mirror_mlx.prompts import Prompt, TextStream, encode, wrapped
 from mirror_mlx.rendezvous import Rendezvous
 from mirror_mlx.sampling import Sampling
 from mirror_mlx.target import Target
+from mirror_mlx.target.kv import KVOptions
 from mirror_mlx.target.submission import Submission
-from mirror_mlx.target.target import KVOptions, Progress
+from mirror_mlx.target.target import Progress
 from mirror_mlx.trace import Stats, Trace, summarise
 from mirror_mlx.worker import Work
 

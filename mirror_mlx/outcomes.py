@@ -1,4 +1,4 @@
-"""Which outcomes to prepare for: roots with scores, and the choice of the best under a budget (ALGORITHMS 1.5).
+"""Which outcomes to prepare for: roots with scores, and the choice of the best under a budget.
 
 score(r, v) = ĥ_r · p̃_r(v), where ĥ_r is the probability that verification ends at row r and p̃_r(v) the probability
 of v there. At a row before the last the window's own token cannot be the outcome (it would have been accepted), so it

@@ -3,7 +3,7 @@
 A token is `argmax(warp(logits) / T + G[position])`, where G is Gumbel noise: a pure function of (seed, request,
 position, token id). Plain decoding, verification, the tap and the draft all use the same G, so the same seed gives the
 same text in every mode, and the draft's guesses agree with the target's samples as often as their laws allow
-(ALGORITHMS 2.1, V-match; Daliri, Musco & Suresh, arXiv 2408.07978).
+(Daliri, Musco & Suresh, arXiv 2408.07978).
 """
 
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Which proposals the target accepts (ALGORITHMS: V-greedy and V-match).
+"""Which proposals the target accepts (Mirror-SD, arXiv 2510.13161, equation 11).
 
 Both are one rule, since greedy decoding is sampling without noise: the target's own token of each row is known, and
 proposals hold as long as they equal it. What is emitted are the target's tokens alone, so any window is safe.

@@ -11,8 +11,8 @@ from mlx_lm.models import qwen3
 from mirror_mlx.errors import UsageError
 from mirror_mlx.sampling import Sampler, Sampling
 from mirror_mlx.target import Target
+from mirror_mlx.target.kv import KVOptions
 from mirror_mlx.target.submission import LayerByLayer, Whole
-from mirror_mlx.target.target import KVOptions
 from mirror_mlx.verify import verify
 
 PROMPT = [(i * 37 + 5) % zoo.VOCAB for i in range(21)]

@@ -1,5 +1,5 @@
 """The latency law on this machine: a step costs what verification costs, as long as the rollout fits beside it
-(Mirror-SD, arXiv 2510.13161, equation 10; ALGORITHMS 6.1).
+(Mirror-SD, arXiv 2510.13161, equation 10).
 
 Prompt by prompt: a mirror run with the paced draft; the bare verifications of the very same windows, with no draft
 anywhere; a mirror run with the draft at its own speed. Before the target is inflated it decodes all prompts plainly,

@@ -62,7 +62,7 @@ class Stages:
         self._replay, self._thread = output, get_ident()
         try:
             # Fresh and empty: some forwards trim the caches they are given.
-            return _logits(self._model(inputs, cache=make_prompt_cache(self._model)))
+            return self._model(inputs, cache=make_prompt_cache(self._model))
         finally:
             self._replay, self._thread = None, 0
 
@@ -75,10 +75,6 @@ def _handles(output: Any) -> Any:
 def arrays(output: Any) -> list[mx.array]:
     """The arrays in what a layer returned."""
     return [leaf for _, leaf in tree_flatten(output) if isinstance(leaf, mx.array)]
-
-
-def _logits(output: Any) -> mx.array:
-    return output if isinstance(output, mx.array) else output.logits
 
 
 def _distinct(layers: Any) -> list[nn.Module]:

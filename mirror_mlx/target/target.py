@@ -2,12 +2,10 @@
 
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
-from mlx_lm.generate import maybe_quantize_kv_cache
 from mlx_lm.models.cache import make_prompt_cache
 
 from mirror_mlx.errors import ModelError, UsageError
@@ -16,21 +14,11 @@ from mirror_mlx.messages import Outcome
 from mirror_mlx.ranking import Ranking, rank
 from mirror_mlx.rollback import Checkpoint, can_cut, can_rewind, cut, prepared, stepwise
 from mirror_mlx.sampling import Sampler
+from mirror_mlx.target.kv import KVOptions
 from mirror_mlx.target.stages import Stages
 from mirror_mlx.target.submission import Submission, for_device
 
 Progress = Callable[[int, int], None]
-
-
-@dataclass(frozen=True)
-class KVOptions:
-    """The key-value cache, as mlx-lm's flags of the same names."""
-
-    max_kv_size: int | None = None
-    kv_bits: int | None = None
-    kv_group_size: int = 64
-    quantized_kv_start: int = 5000
-    prefill_step_size: int = 2048
 
 
 class Target:
@@ -68,7 +56,11 @@ class Target:
             self._stages.close()
             raise ModelError(f"the model does not run: {type(error).__name__}: {error}") from error
         self.exit_layer = self._check_exit(exit_layer)
-        self._check_quantisation()
+        try:
+            kv.check(model)
+        except UsageError:
+            self._stages.close()
+            raise
 
     def _check_exit(self, exit_layer: int | None) -> int:
         if exit_layer is None:
@@ -80,21 +72,6 @@ class Target:
                 f"1 … {self.num_layers - 1}"
             )
         return exit_layer
-
-    def _check_quantisation(self) -> None:
-        if self.kv.kv_bits is None:
-            return
-        cache = make_prompt_cache(self.model)
-        try:
-            self.model(mx.array([[0, 1]]), cache=cache)
-            maybe_quantize_kv_cache(cache, 0, self.kv.kv_group_size, self.kv.kv_bits)
-            mx.eval(self.model(mx.array([[0]]), cache=cache))
-        except Exception as error:
-            self._stages.close()
-            raise UsageError(
-                f"kv_bits {self.kv.kv_bits} with kv_group_size {self.kv.kv_group_size} cannot be used with this model: "
-                f"{str(error) or type(error).__name__}"
-            ) from error
 
     def _probe(self) -> tuple[int, int]:
         """Layers and vocabulary, from two small forwards; finds out whether the tap and verification work."""
@@ -162,7 +139,7 @@ class Target:
             take += len(fresh) == take + 1
             chunk, fresh = fresh[:take], fresh[take:]
             self.model(mx.array([chunk]), cache=self.cache)
-            self._quantize()
+            self.kv.quantise(self.cache)
             mx.eval([entry.state for entry in self.cache])
             self._cached += chunk
             mx.clear_cache()
@@ -261,7 +238,7 @@ class Target:
         assert self._sampler is not None
         with stepwise(self.cache):
             logits = self.model(inputs, cache=self.cache)[0, -1:]
-        self._quantize()
+        self.kv.quantise(self.cache)
         chosen = self._sampler.choose(logits, [position], tokens)
         mx.async_eval(chosen)
         return chosen, logits
@@ -283,7 +260,7 @@ class Target:
             self._checkpoint.restore(self.cache, len(self._inputs))
             self._replay = self._inputs[:kept]
         self._outputs, self._chosen, self._inputs, self._in_flight = [], None, [], False
-        self._quantize()
+        self.kv.quantise(self.cache)
 
     def _flush_replay(self, window: int) -> None:
         """Give a long replay a forward of its own: it would otherwise grow by every step that rejects something."""
@@ -292,9 +269,6 @@ class Target:
                 self.model(mx.array([self._replay]), cache=self.cache)
             self._cached += self._replay
             self._replay, self._checkpoint = [], None
-
-    def _quantize(self) -> None:
-        maybe_quantize_kv_cache(self.cache, self.kv.quantized_kv_start, self.kv.kv_group_size, self.kv.kv_bits)
 
 
 def _normalised(logits: mx.array) -> mx.array:
