@@ -12,7 +12,7 @@ import mirror_mlx
 
 ROOT = Path(mirror_mlx.__file__).parent
 LAYERS = [
-    {"errors", "messages", "blas", "threads"},
+    {"errors", "messages", "blas", "threads", "problems"},
     {"trace", "verify", "outcomes", "speculation"},
     {"rounds", "options"},
     {"sampling", "ranking", "interpose", "limits", "rollback", "prompts"},
