@@ -11,7 +11,7 @@ import mlx.nn as nn
 from mlx_lm.generate import GenerationResponse, wired_limit
 
 from mirror_mlx.decoding import Decoding
-from mirror_mlx.draft.protocol import Draft
+from mirror_mlx.draft.protocol import Draft, Streaming
 from mirror_mlx.errors import DraftError, PromptError, UsageError
 from mirror_mlx.options import Options
 from mirror_mlx.prompts import Prompt, TextStream, encode, wrapped
@@ -69,6 +69,10 @@ class Engine:
             raise DraftError(
                 f"a {type(draft).__name__} is no draft: wrap an mlx-lm model in mirror_mlx.draft.AutoregressiveDraft"
             )
+        if isinstance(draft, Streaming):
+            draft.use(o.streams, exact=o.stream_mode == "exact")
+        elif draft is not None and (o.streams or o.stream_mode == "exact"):
+            raise UsageError("this draft has no lookahead streams: leave out streams and stream_mode")
         kv = KVOptions(o.max_kv_size, o.kv_bits, o.kv_group_size, o.quantized_kv_start, o.prefill_step_size)
         self.target = Target(model, exit_layer=o.exit_layer, kappa=o.kappa, kv=kv, submission=submission)
         if o.kappa > self.target.vocab_size:

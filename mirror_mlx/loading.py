@@ -15,11 +15,12 @@ from huggingface_hub import HfApi
 from huggingface_hub.errors import GatedRepoError, HFValidationError, RepositoryNotFoundError
 from mlx.utils import tree_map
 from mlx_lm.tokenizer_utils import TokenizerWrapper
+from mlx_lm.tokenizer_utils import load as load_tokenizer
 from mlx_lm.utils import _download, hf_repo_to_path
 from mlx_lm.utils import load as load_with_mlx_lm
 
 from mirror_mlx import blas
-from mirror_mlx.draft import AutoregressiveDraft, Draft
+from mirror_mlx.draft import AutoregressiveDraft, Draft, StreamingDraft, streaming
 from mirror_mlx.engine import Engine
 from mirror_mlx.errors import DraftError, ModelError, UsageError
 from mirror_mlx.limits import context_length
@@ -96,14 +97,31 @@ def load_draft(
     if isinstance(source, Draft):
         return source
     folder = _find(DEMO / "draft" if str(source) == "demo" else source, DraftError)
-    model, own = _read(folder, DraftError, None, trust_remote_code, None)
-    check_tokenizers(tokenizer, own)
-    reach, needed = context_length(model), context_length(target)
+    made: Draft
+    if streaming.is_streaming(folder):
+        made, reach = _read_streaming(folder, tokenizer)
+    else:
+        model, own = _read(folder, DraftError, None, trust_remote_code, None)
+        check_tokenizers(tokenizer, own)
+        made, reach = AutoregressiveDraft(model), context_length(model)
+    needed = context_length(target)
     if reach is not None and needed is not None and reach < needed:
         raise DraftError(
             f"the draft's context is {reach} tokens and the target's {needed}: choose a draft that reaches as far"
         )
-    return AutoregressiveDraft(model)
+    return made
+
+
+def _read_streaming(folder: Path, tokenizer: TokenizerWrapper) -> tuple[Draft, int | None]:
+    try:
+        check_tokenizers(tokenizer, load_tokenizer(folder))
+    except DraftError:
+        raise
+    except Exception as reason:
+        raise DraftError(f"{folder} has no usable tokenizer: {_line(reason)}") from reason
+    model = streaming.load(folder)
+    _as_the_device_likes(model)
+    return StreamingDraft(streaming.MlxSegments(model)), model.config.context_length
 
 
 def check_tokenizers(target: TokenizerWrapper, draft: TokenizerWrapper) -> None:
@@ -200,7 +218,7 @@ def _read(
     trust_remote_code: bool,
     tokenizer_config: dict[str, Any] | None,
 ) -> tuple[nn.Module, TokenizerWrapper]:
-    """mlx-lm's model and tokenizer from a folder. On the CPU in fp32, the only type its kernels are fast in."""
+    """mlx-lm's model and tokenizer from a folder."""
     if not (folder / "config.json").exists():
         raise error(f"{folder} has no config.json: it is not a model folder")
     if not any(folder.glob("model*.safetensors")):
@@ -218,10 +236,15 @@ def _read(
         raise error(f"{folder} has a damaged JSON file ({_line(reason)}): fetch or convert the model again") from None
     except Exception as reason:  # whatever mlx-lm, transformers or safetensors say of a folder, the user needs one line
         raise error(f"{folder} cannot be loaded: {_line(reason)}") from reason
+    _as_the_device_likes(model)
+    return model, tokenizer
+
+
+def _as_the_device_likes(model: nn.Module) -> None:
+    """On the CPU in fp32, the only type its kernels are fast in."""
     if _on_cpu():
         model.update(tree_map(_as_float32, model.parameters()))
         mx.eval(model.parameters())
-    return model, tokenizer
 
 
 def _as_float32(array: Any) -> Any:

@@ -22,7 +22,8 @@ class Options:
     fallback          on a miss: jit drafts a window while the target waits, empty verifies one plain token
     accept            match: a proposal holds if it equals the target's own token, greedy or sampled
     draft_timeout     seconds until a silent draft is given up for the request
-    streams           lookahead streams of a draft that has them; None: as many as it was trained with
+    streams           lookahead streams of a streaming draft; None: as many as it was trained with; 0: none
+    stream_mode       trust: a streaming draft's streams are proposals as they are; exact: its next pass checks them
     trace             a file to which each run's timeline is written (`engine.trace` has the last one in any case)
     max_kv_size, kv_bits, kv_group_size, quantized_kv_start, prefill_step_size   as in mlx-lm
     """
@@ -37,6 +38,7 @@ class Options:
     accept: Literal["match"] = "match"
     draft_timeout: float = 2.0
     streams: int | None = None
+    stream_mode: Literal["trust", "exact"] = "trust"
     trace: str | Path | None = None
     max_kv_size: int | None = None
     kv_bits: int | None = None
@@ -71,8 +73,9 @@ class Options:
             )
         if self.kv_bits is not None and self.max_kv_size is not None:
             raise UsageError("kv_bits and max_kv_size exclude each other: mlx-lm cannot quantise a rotating cache")
-        if self.streams:
-            raise UsageError(f"streams is {self.streams}: no draft has lookahead streams yet; leave it out")
+        _one_of("stream_mode", self.stream_mode, ("trust", "exact"))
+        if self.streams is not None and self.streams < 0:
+            raise UsageError(f"streams is {self.streams}: it must be 0 or more")
         if not self.draft_timeout > 0:
             raise UsageError(f"draft_timeout is {self.draft_timeout}: it must be more than 0 seconds")
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 DRAFT_HOSTS = ("auto", "mlx")
 _SAMPLING = ("top_p", "min_p", "top_k", "seed", "min_tokens_to_keep", "xtc_probability", "xtc_threshold")
-_DECODING = ("num_draft_tokens", "kappa", "exit_layer", "predictor", "fallback")
+_DECODING = ("num_draft_tokens", "kappa", "exit_layer", "predictor", "fallback", "streams", "stream_mode")
 _KV = ("max_kv_size", "kv_bits", "kv_group_size", "quantized_kv_start", "prefill_step_size")
 _PYTHON_NAMES = {"temperature": "temp"}  # options whose flags are called otherwise
 _MODE = re.compile(r"\bmode='(\w+)'")
@@ -103,6 +103,10 @@ def add_decoding(parser: argparse.ArgumentParser) -> None:
         "--fallback",
         choices=FALLBACKS,
         help="unforeseen outcome: jit drafts while the target waits, empty goes on without (default: jit)",
+    )
+    group.add_argument("--streams", metavar="N", type=int, help="streams of a streaming draft (default: all it has)")
+    group.add_argument(
+        "--stream-mode", choices=("trust", "exact"), help="exact: a streaming draft checks its streams (default: trust)"
     )
     group.add_argument("--draft-host", choices=DRAFT_HOSTS, default="auto", help="where the draft runs")
     group = parser.add_argument_group("key-value cache")

@@ -43,7 +43,7 @@ class AutoregressiveDraft:
     def __init__(self, model: nn.Module) -> None:
         self.model = model
         self.context_length = context_length(model)
-        self._pieces = Pieces(model)
+        self._pieces = Pieces(model.layers)
         self._trunk, self.vocab_size = _trunk_for(model)
         self.max_roots: int | None = None if isinstance(self._trunk, Tree) else 4
         self._sampler = Sampler(Sampling())

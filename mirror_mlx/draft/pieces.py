@@ -4,6 +4,7 @@ MLX allows ten CPU tasks in flight over all streams together: a draft that queue
 to submit (docs/log.md). On the CPU every submodule of a layer is evaluated as it returns; elsewhere nothing changes.
 """
 
+from collections.abc import Iterable
 from threading import get_ident
 from typing import Any
 
@@ -15,13 +16,13 @@ from mirror_mlx.interpose import interpose, release
 
 
 class Pieces:
-    """A context in which this thread's forwards of `model` are evaluated piece by piece, if on the CPU."""
+    """A context in which this thread's calls of `layers` are evaluated piece by piece, if on the CPU."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, layers: Iterable[nn.Module]) -> None:
         self._modules: list[nn.Module] = []
         self._thread = 0
         if mx.default_device() == mx.Device(mx.cpu):
-            for layer in model.layers:
+            for layer in layers:
                 self._modules += [module for _, module in layer.named_modules()]
         self._modules = list({id(module): module for module in self._modules}.values())
         for module in self._modules:

@@ -48,3 +48,11 @@ class Draft(Protocol):
 
     def close(self) -> None:
         """Release everything. Idempotent."""
+
+
+@runtime_checkable
+class Streaming(Protocol):
+    """What a draft with lookahead streams can be told besides."""
+
+    def use(self, streams: int | None, *, exact: bool = False) -> None:
+        """How many streams to propose with (None: all), and whether each pass checks those of the pass before."""
