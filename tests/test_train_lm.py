@@ -15,7 +15,7 @@ from mlx_lm.utils import load_model, quantize_model, save_config
 from mirror_mlx.errors import DataError, ModelError, UsageError
 from mirror_mlx.train import checkpoint, lm, loss, metrics, model, step
 from mirror_mlx.train.checkpoint import Progress
-from mirror_mlx.train.settings import Settings
+from mirror_mlx.train.lm import LmSettings
 
 SHAPE = {
     "hidden_size": 32,
@@ -41,8 +41,8 @@ def chats(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture
-def settings(chats: str, tmp_path: Path) -> Settings:
-    return Settings(
+def settings(chats: str, tmp_path: Path) -> LmSettings:
+    return LmSettings(
         data=(chats,), out=str(tmp_path / "out"), shape=SHAPE, vocab_size=300, batch_size=2, max_seq_length=64,
         warmup=2, iters=6, steps_per_report=1, eval_every=4, learning_rate=3e-3,
     )  # fmt: skip
@@ -54,12 +54,12 @@ def after(steps: int) -> Callable[[], bool]:
     return lambda: next(asked) == steps
 
 
-def losses(settings: Settings) -> list[float]:
+def losses(settings: LmSettings) -> list[float]:
     lines = metrics.read(Path(settings.out) / "metrics.jsonl")
     return [line["loss"] for line in lines if "loss" in line]
 
 
-def test_the_loss_falls_and_mlx_lm_loads_the_result(settings: Settings) -> None:
+def test_the_loss_falls_and_mlx_lm_loads_the_result(settings: LmSettings) -> None:
     settings = dataclasses.replace(settings, iters=40)
     result = lm.train(settings)
     assert result.finished
@@ -70,8 +70,8 @@ def test_the_loss_falls_and_mlx_lm_loads_the_result(settings: Settings) -> None:
     assert seen[-1] < seen[0] - 1
     out = Path(settings.out)
     assert sorted(path.name for path in out.iterdir()) == [
-        "README.md", "config.json", "generation_config.json", "metrics.jsonl", "model.safetensors", "tokenizer.json",
-        "tokenizer_config.json",
+        "README.md", "config.json", "generation_config.json", "metrics.jsonl", "metrics.png", "model.safetensors",
+        "tokenizer.json", "tokenizer_config.json",
     ]  # fmt: skip
     trained, tokenizer = load(str(out))
     assert {value.dtype for value in dict(nn.utils.tree_flatten(trained.parameters())).values()} == {mx.bfloat16}
@@ -84,7 +84,7 @@ def test_the_loss_falls_and_mlx_lm_loads_the_result(settings: Settings) -> None:
     assert "library_name: mlx" in (out / "README.md").read_text()
 
 
-def test_a_resumed_run_is_the_run_that_was_not_stopped(settings: Settings) -> None:
+def test_a_resumed_run_is_the_run_that_was_not_stopped(settings: LmSettings) -> None:
     straight = dataclasses.replace(settings, out=settings.out + "-straight")
     lm.train(straight)
     stopped = lm.train(settings, stop=after(3))
@@ -97,7 +97,7 @@ def test_a_resumed_run_is_the_run_that_was_not_stopped(settings: Settings) -> No
     assert all(mx.array_equal(weights[name], expected[name]) for name in expected)
 
 
-def test_a_killed_run_goes_on_from_its_last_checkpoint(settings: Settings) -> None:
+def test_a_killed_run_goes_on_from_its_last_checkpoint(settings: LmSettings) -> None:
     class KilledError(Exception):
         pass
 
@@ -117,7 +117,7 @@ def test_a_killed_run_goes_on_from_its_last_checkpoint(settings: Settings) -> No
     assert checkpoint.find(out) == []
 
 
-def test_what_cannot_be_resumed_says_why(settings: Settings, chats: str, tmp_path: Path) -> None:
+def test_what_cannot_be_resumed_says_why(settings: LmSettings, chats: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no unfinished run"):
         lm.train(settings, resume=True)
     own = tmp_path / "own.jsonl"
@@ -137,7 +137,7 @@ def test_what_cannot_be_resumed_says_why(settings: Settings, chats: str, tmp_pat
         lm.train(settings, resume=True)
 
 
-def test_mistakes_leave_nothing_behind(settings: Settings, tmp_path: Path) -> None:
+def test_mistakes_leave_nothing_behind(settings: LmSettings, tmp_path: Path) -> None:
     def refused(error: type[Exception], match: str, **change: Any) -> None:
         with pytest.raises(error, match=match):
             lm.train(dataclasses.replace(settings, **change))
@@ -156,7 +156,7 @@ def write(folder: Path, config: dict[str, Any]) -> Path:
     return path
 
 
-def test_a_model_is_trained_on_and_teaches(settings: Settings, tmp_path: Path) -> None:
+def test_a_model_is_trained_on_and_teaches(settings: LmSettings, tmp_path: Path) -> None:
     lm.train(settings)
     on = dataclasses.replace(settings, init=settings.out, shape={}, out=str(tmp_path / "on"), warmup=0)
     lm.train(on)
@@ -170,7 +170,7 @@ def test_a_model_is_trained_on_and_teaches(settings: Settings, tmp_path: Path) -
     assert taught == teaches
 
 
-def test_a_teacher_may_be_quantised(settings: Settings, tmp_path: Path) -> None:
+def test_a_teacher_may_be_quantised(settings: LmSettings, tmp_path: Path) -> None:
     lm.train(settings)
     out = Path(settings.out)
     large, config = load_model(out)
@@ -183,7 +183,7 @@ def test_a_teacher_may_be_quantised(settings: Settings, tmp_path: Path) -> None:
         lm.train(dataclasses.replace(draft, init=settings.out, shape={}, out=str(tmp_path / "on")))
 
 
-def test_any_architecture_of_mlx_lm_can_be_trained(settings: Settings, tmp_path: Path) -> None:
+def test_any_architecture_of_mlx_lm_can_be_trained(settings: LmSettings, tmp_path: Path) -> None:
     llama = {**SHAPE, "model_type": "llama", "rms_norm_eps": 1e-5, "tie_word_embeddings": False}
     config = str(write(tmp_path, llama))
     result = lm.train(dataclasses.replace(settings, config=config, shape={}, iters=2, dtype="float16", held_out=0))
@@ -208,13 +208,13 @@ def test_losses_agree_with_their_definitions() -> None:
 
 
 def test_the_learning_rate_warms_up_and_falls() -> None:
-    settings = Settings(("a",), "out", iters=100, warmup=10, learning_rate=1.0)
+    settings = LmSettings(("a",), "out", iters=100, warmup=10, learning_rate=1.0)
     rates = [step.learning_rate(settings, Progress(step=n)) for n in range(100)]
     assert rates[0] == pytest.approx(0.1)
     assert max(rates) == rates[9] > 0.97
     assert rates[9:] == sorted(rates[9:], reverse=True)
     assert step.learning_rate(settings, Progress(step=100)) == pytest.approx(step.LOWEST)
-    timed = Settings(("a",), "out", minutes=10.0, warmup=0, learning_rate=1.0)
+    timed = LmSettings(("a",), "out", minutes=10.0, warmup=0, learning_rate=1.0)
     assert step.learning_rate(timed, Progress(step=5, seconds=300)) == pytest.approx(0.51)
 
 
@@ -226,6 +226,6 @@ def test_new_weights_depend_on_the_seed_alone() -> None:
 
 
 def lm_config() -> dict[str, Any]:
-    from mirror_mlx.train.settings import ARCHITECTURE
+    from mirror_mlx.train.lm import ARCHITECTURE
 
     return ARCHITECTURE

@@ -4,7 +4,8 @@ from pathlib import Path
 import pytest
 
 from mirror_mlx.errors import DataError, UsageError
-from mirror_mlx.train.settings import Settings, fingerprint, merge, read_json
+from mirror_mlx.train.lm import LmSettings
+from mirror_mlx.train.settings import fingerprint, merge, read_json
 
 
 @pytest.mark.parametrize(
@@ -23,27 +24,27 @@ from mirror_mlx.train.settings import Settings, fingerprint, merge, read_json
 )
 def test_what_is_out_of_range_is_named_by_its_flag(change: dict[str, object], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        dataclasses.replace(Settings(("a.jsonl",), "out"), **change).check()
+        dataclasses.replace(LmSettings(("a.jsonl",), "out"), **change).check()
 
 
 def test_a_run_is_bounded_by_steps_unless_by_time() -> None:
-    assert Settings(("a",), "out").iters == 1000
-    assert Settings(("a",), "out", minutes=2.0).iters is None
+    assert LmSettings(("a",), "out").iters == 1000
+    assert LmSettings(("a",), "out", minutes=2.0).iters is None
 
 
 def test_the_command_tells_no_folders() -> None:
-    settings = Settings(("/home/x/a b.jsonl",), "/home/x/out", shape={"hidden_size": 64}, iters=5, seed=3)
-    assert settings.command() == "mirror-mlx train lm --data 'a b.jsonl' --out out --hidden-size 64 --iters 5 --seed 3"
+    settings = LmSettings(("/home/x/a b.jsonl",), "/home/x/out", shape={"hidden_size": 64}, iters=5, seed=3)
+    assert settings.command() == "mirror-mlx train lm --data 'a b.jsonl' --out out --iters 5 --seed 3 --hidden-size 64"
 
 
 def test_settings_survive_a_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("text")
-    settings = Settings((str(tmp_path / "a"),), "out", shape={"hidden_size": 64}, minutes=1.5)
-    assert Settings.from_json(settings.to_json()) == settings
+    settings = LmSettings((str(tmp_path / "a"),), "out", shape={"hidden_size": 64}, minutes=1.5)
+    assert LmSettings.from_json(settings.to_json()) == settings
 
 
 def test_a_resumed_run_keeps_its_settings() -> None:
-    stored = Settings(("a",), "out", shape={"hidden_size": 64, "head_dim": 8}, learning_rate=1e-3)
+    stored = LmSettings(("a",), "out", shape={"hidden_size": 64, "head_dim": 8}, learning_rate=1e-3)
     assert merge(stored, {"out": "moved"}) == dataclasses.replace(stored, out="moved")
     assert merge(stored, {"learning_rate": 1e-3, "shape": {"head_dim": 8}}) == stored
     with pytest.raises(UsageError, match=r"--learning-rate was 0\.001, now 0\.002"):

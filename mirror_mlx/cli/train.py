@@ -56,7 +56,7 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_shape(parser: argparse.ArgumentParser) -> None:
-    from mirror_mlx.train.settings import ARCHITECTURE, SHAPE
+    from mirror_mlx.train.lm import ARCHITECTURE, SHAPE
 
     group = parser.add_argument_group("architecture", "defaults: the bundled demo target, a Qwen3 of 7.3 M parameters")
     group.add_argument("--config", metavar="FILE", help="a config.json of any architecture mlx-lm has")
@@ -110,15 +110,16 @@ def run(args: argparse.Namespace) -> int:
     from mirror_mlx.errors import UsageError
     from mirror_mlx.train import checkpoint, lm
     from mirror_mlx.train.display import Display
-    from mirror_mlx.train.settings import Settings, merge
+    from mirror_mlx.train.lm import LmSettings
+    from mirror_mlx.train.settings import merge
 
     given = _given(args)
     resume = bool(getattr(args, "resume", False))
     found = checkpoint.find(Path(args.out)) if resume else []
     if found:
-        settings = merge(Settings.from_json(checkpoint.read(found[-1])[1]), given)
+        settings = merge(LmSettings.from_json(checkpoint.read(found[-1])[1]), given)
     elif "data" in given:
-        settings = Settings(**given)
+        settings = LmSettings(**given)
     else:
         raise UsageError(
             f"{args.out} holds no unfinished run to resume" if resume else "--data is missing: name a file"
@@ -140,10 +141,10 @@ def _given(args: argparse.Namespace) -> dict[str, Any]:
     """The settings on the command line, and only those: what was not said may come from a checkpoint."""
     from dataclasses import fields
 
-    from mirror_mlx.train.settings import SHAPE, Settings
+    from mirror_mlx.train.lm import SHAPE, LmSettings
 
     said = vars(args)
-    given = {item.name: said[item.name] for item in fields(Settings) if item.name in said}
+    given = {item.name: said[item.name] for item in fields(LmSettings) if item.name in said}
     shape = {name: said[name] for name in SHAPE if name in said}
     if "data" in given:
         given["data"] = tuple(given["data"])

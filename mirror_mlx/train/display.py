@@ -10,6 +10,8 @@ from rich.progress import Progress as Bar
 from mirror_mlx.train.checkpoint import Progress
 from mirror_mlx.train.settings import Settings
 
+_WORDS = {"val_loss": "validation loss", "val_answer_loss": "of answers alone"}
+
 
 class Display:
     """An `Observer` that draws on `console`; a context manager, since the terminal has to be put right again."""
@@ -59,12 +61,9 @@ class Display:
         self._move(progress)
 
     def validated(self, progress: Progress, metrics: dict[str, Any]) -> None:
-        """Print the losses on what was held out."""
-        self._console.print(
-            f"step {progress.step}: validation loss {metrics['val_loss']:.3f}, "
-            f"of answers alone {metrics['val_answer_loss']:.3f}",
-            highlight=False,
-        )
+        """Print the figures on what was held out."""
+        told = ", ".join(f"{_WORDS.get(name, name.replace('_', ' '))} {value:.3f}" for name, value in metrics.items())
+        self._console.print(f"step {progress.step}: {told}", highlight=False)
 
     def _move(self, progress: Progress) -> None:
         by_steps = self._settings is not None and self._settings.iters is not None

@@ -1,125 +1,186 @@
-"""Training a causal language model: the loop, and what it is made of.
+"""Training a causal language model from chats or text.
 
-    settings = Settings(data=("chats.jsonl",), out="tiny", iters=100)
-    result = lm.train(settings)              # tiny/ is a folder that mlx_lm.load reads
-    result = lm.train(settings, resume=True) # if it was interrupted: goes on exactly where it stood
-
-`train` prints nothing: it reports to an `Observer`, and asks `stop` after every step.
+result = lm.train(LmSettings(data=("chats.jsonl",), out="tiny", iters=100))   # tiny/ is what mlx_lm.load reads
 """
 
-import os
-import time
-from collections.abc import Callable
-from dataclasses import dataclass
+import shutil
+import tempfile
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-import mlx.optimizers as optim
+import mlx.core as mx
+import mlx.nn as nn
 
-from mirror_mlx import blas
 from mirror_mlx.errors import UsageError
-from mirror_mlx.train import checkpoint
+from mirror_mlx.train import data, loop, loss, model, tokenizer
+from mirror_mlx.train.batches import Batch, Batches, held_out
 from mirror_mlx.train.checkpoint import Progress
 from mirror_mlx.train.export import export
-from mirror_mlx.train.metrics import Metrics, Observer, Silent, Window
-from mirror_mlx.train.run import describe, facts, prepare
-from mirror_mlx.train.settings import Settings
-from mirror_mlx.train.step import evaluate, learning_rate, make_step, share_done
+from mirror_mlx.train.settings import Settings, flag, read_json
+from mirror_mlx.train.task import Arrays, sample_facts
+
+ARCHITECTURE: dict[str, Any] = {
+    "architectures": ["Qwen3ForCausalLM"],
+    "attention_bias": False,
+    "head_dim": 32,
+    "hidden_act": "silu",
+    "hidden_size": 256,
+    "intermediate_size": 896,
+    "max_position_embeddings": 2048,
+    "model_type": "qwen3",
+    "num_attention_heads": 8,
+    "num_hidden_layers": 8,
+    "num_key_value_heads": 4,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 10000.0,
+    "tie_word_embeddings": True,
+}
+"""The bundled demo target: Qwen3 with 8.1 M parameters at 4,096 entries of vocabulary."""
+
+SHAPE = (
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "head_dim",
+    "intermediate_size",
+    "max_position_embeddings",
+)
+"""The keys of a config.json that are flags as well."""
 
 
 @dataclass(frozen=True)
-class Result:
-    """How a run ended: `finished` is False where `stop` ended it; losses in nats per token, None without validation."""
+class LmSettings(Settings):
+    """A run of `train lm`. `shape` holds what differs from `ARCHITECTURE` (or from `config`), by the names of
+    config.json."""
 
-    finished: bool
-    progress: Progress
-    val_loss: float | None
-    val_answer_loss: float | None
+    init: str | None = None
+    teacher: str | None = None
+    tokenizer: str | None = None
+    config: str | None = None
+    shape: dict[str, int] = field(default_factory=dict)
+    vocab_size: int = 4096
+    distill_weight: float = 0.7
+
+    KIND = "lm"
+    FILES = ("data", "out", "init", "teacher", "tokenizer", "config")
+
+    def check(self) -> None:
+        super().check()
+        self._positive("vocab_size")
+        self._share("distill_weight")
+        if self.init and (self.config or self.shape):
+            raise UsageError("--init brings its own architecture: leave out --config and the flags of the shape")
+        for name, value in self.shape.items():
+            if value < 1:
+                raise UsageError(f"{flag(name)} must be greater than 0, not {value}")
 
 
-def train(
-    settings: Settings,
-    *,
-    resume: bool = False,
-    observer: Observer | None = None,
-    stop: Callable[[], bool] = lambda: False,
-) -> Result:
-    """Run `settings`, or go on with it; leaves the model in `settings.out`.
+def train(settings: LmSettings, **how: Any) -> loop.Result:
+    """Run `settings`; arguments and errors as `loop.train`."""
+    return loop.train(settings, LmTask, **how)
 
-    Raises UsageError, DataError or ModelError where settings, data or a given model cannot be used; nothing is
-    written then.
-    """
-    settings.check()
-    blas.set_threads(os.cpu_count() or 1)
-    observer = observer or Silent()
-    out = Path(settings.out)
-    found = checkpoint.find(out)
-    if out.is_file() or (not resume and out.is_dir() and any(out.iterdir())):
-        hint = "--resume goes on with its run" if found else "remove it, or choose another --out"
-        raise UsageError(f"{settings.out} exists already: {hint}")
-    if resume and not found:
-        raise UsageError(f"{settings.out} holds no unfinished run to resume: leave out --resume")
 
-    run = prepare(settings, out if resume else None)
-    stored = settings.to_json()
-    optimizer = optim.AdamW(settings.learning_rate, betas=[0.9, 0.98], weight_decay=settings.weight_decay,
-                            bias_correction=True)  # fmt: skip
-    optimizer.init(run.model.trainable_parameters())
-    progress = Progress()
-    if resume:
-        progress, before = checkpoint.read(found[-1])
-        if before["fingerprint"] != stored["fingerprint"]:
-            raise UsageError(f"cannot resume {settings.out}: the data files have changed since it was begun")
-        checkpoint.restore(found[-1], run.model, optimizer)
-    metrics = Metrics(out / "metrics.jsonl", after=progress.step)
-    observer.begin(settings, progress, facts(run))
+class LmTask:
+    """Next-token prediction, with or without a teacher's opinion. See `task.Task`."""
 
-    def save() -> None:
-        checkpoint.save(out, run.model, optimizer, progress, stored)
-        publish(None)
+    def __init__(self, settings: LmSettings, resumed: Path | None) -> None:
+        """Read data and models. The tokenizer is put into the out folder last, when all else has gone well."""
+        self.settings = settings
+        train_examples, held_examples = data.read(settings.data, settings.held_out)
+        given = model.from_folder(settings.init, "--init") if settings.init else None
+        taught = model.from_folder(settings.teacher, "--teacher", teaches=True) if settings.teacher else None
+        self.teacher = taught[0] if taught else None
+        self.config = given[1] if given else _config(settings)
+        with tempfile.TemporaryDirectory() as scratch:
+            folder = resumed or Path(scratch)
+            if resumed is None:
+                _make_tokenizer(settings, self.config, train_examples, folder)
+            words = tokenizer.load(folder)
+            entries = len(words.get_vocab())
+            if settings.teacher and not tokenizer.same(words, tokenizer.load(Path(settings.teacher))):
+                raise UsageError(f"--teacher {settings.teacher} has another tokenizer: give it as --tokenizer too")
+            if not given:
+                self.config["vocab_size"] = max(entries, self.config.get("vocab_size", 0))
+            _check_fit(settings, self.config, entries)
+            train_samples, held_samples = (
+                tokenizer.encode(words, examples, settings.max_seq_length, settings.prompt_weight)
+                for examples in (train_examples, held_examples)
+            )
+            self.batches = Batches(train_samples, settings.batch_size, settings.max_seq_length, settings.seed)
+            self.held = held_out(held_samples, settings.batch_size * 2, settings.max_seq_length, settings.val_batches)
+            self.model: nn.Module = given[0] if given else model.build(self.config, settings.seed)
+            if resumed is None:
+                shutil.copytree(folder, settings.out, dirs_exist_ok=True)
+        self.losses = {"taught" if self.teacher else "alone": self._loss}
 
-    def publish(val_loss: float | None) -> None:
-        about = describe(run, progress, val_loss)
-        export(run.model, run.config, out, dtype=settings.dtype, about=about, command=settings.command())
+    def inputs(self, batch: Batch, progress: Progress, done: float) -> tuple[str, Arrays]:
+        ids, weights = mx.array(batch.ids), mx.array(batch.weights)
+        if self.teacher is None:
+            return "alone", (ids, weights)
+        return "taught", (ids, weights, self.teacher(ids[:, :-1]))
 
-    def validate() -> tuple[float | None, float | None]:
-        if not run.held:
-            return None, None
-        everything, answers = evaluate(run.model, run.held)
-        line = {"step": progress.step, "val_loss": everything, "val_answer_loss": answers}
-        metrics.write(line)
-        observer.validated(progress, line)
-        return everything, answers
+    def _loss(
+        self, ids: mx.array, weights: mx.array, teacher_logits: mx.array | None = None
+    ) -> tuple[mx.array, mx.array]:
+        logits = self.model(ids[:, :-1])
+        plain = loss.cross_entropy(logits, ids[:, 1:], weights)
+        if teacher_logits is None:
+            return plain, plain
+        share = self.settings.distill_weight
+        return share * loss.distillation(logits, teacher_logits, weights) + (1 - share) * plain, plain
 
-    advance = make_step(run.model, run.teacher, optimizer, settings)
-    begun = time.monotonic() - progress.seconds
-    window = Window()
-    for epoch, place, batch in run.batches.after(progress.epoch, progress.place):
-        if share_done(settings, progress) >= 1:
-            break
-        rate = learning_rate(settings, progress)
-        losses, norm = advance(batch, rate)
-        progress.step += 1
-        progress.epoch, progress.place = epoch, place
-        progress.tokens += batch.tokens
-        progress.seconds = time.monotonic() - begun
-        window.add(losses, batch.tokens)
-        last = share_done(settings, progress) >= 1
-        if last or progress.step % settings.steps_per_report == 0:
-            line = {"step": progress.step, "epoch": epoch, "learning_rate": rate, "grad_norm": norm}
-            line |= window.close() | {"tokens": progress.tokens, "seconds": round(progress.seconds, 3)}
-            metrics.write(line)
-            observer.step(progress, line)
-        if last:
-            break
-        if progress.step % settings.eval_every == 0:
-            validate()
-        if progress.step % settings.save_every == 0:
-            save()
-        if stop():
-            save()
-            return Result(False, progress, None, None)
+    def validate(self) -> dict[str, float]:
+        """Mean loss over all held-out tokens, and over the assistant's alone, in nats per token."""
+        return evaluate(self.model, self.held) if self.held else {}
 
-    val_loss, val_answer_loss = validate()
-    publish(val_loss)
-    checkpoint.remove(out)
-    return Result(True, progress, val_loss, val_answer_loss)
+    def publish(self, progress: Progress, figures: dict[str, float]) -> None:
+        s = self.settings
+        about = describe(self.model, self.config.get("model_type", "language"), progress, figures)
+        export(self.model, self.config, Path(s.out), dtype=s.dtype, about=about, command=s.command())
+
+    def facts(self) -> dict[str, Any]:
+        return sample_facts(self, self.held, self.settings.max_seq_length, model.count(self.model))
+
+
+def evaluate(student: Any, held: list[Batch]) -> dict[str, float]:
+    """Mean loss of `student(ids)` over held-out tokens, and over the assistant's alone, in nats per token."""
+    sums, counts = mx.zeros(2), mx.zeros(2)
+    for batch in held:
+        ids, answer = mx.array(batch.ids), mx.array(batch.answer)
+        losses = nn.losses.cross_entropy(student(ids[:, :-1]).astype(mx.float32), ids[:, 1:], reduction="none")
+        sums = sums + mx.stack([losses.sum(), (losses * answer).sum()])
+        counts = counts + mx.stack([mx.array(float(losses.size)), answer.sum().astype(mx.float32)])
+        mx.eval(sums, counts)
+    means = (sums / mx.maximum(counts, 1)).tolist()
+    return {"val_loss": means[0], "val_answer_loss": means[1]}
+
+
+def describe(module: nn.Module, kind: str, progress: Progress, figures: dict[str, float]) -> str:
+    """The paragraph of the README."""
+    size, seen = model.count(module) / 1e6, progress.tokens / 1e6
+    said = f"A {kind} model of {size:.1f} M parameters, trained with mirror-mlx on {seen:.1f} M tokens"
+    return said + (f"; validation loss {figures['val_loss']:.3f} nats per token." if "val_loss" in figures else ".")
+
+
+def _config(settings: LmSettings) -> dict[str, Any]:
+    given = read_json(Path(settings.config), "a model configuration") if settings.config else ARCHITECTURE
+    return {**given, **settings.shape}
+
+
+def _make_tokenizer(settings: LmSettings, config: dict[str, Any], examples: list[data.Example], folder: Path) -> None:
+    source = settings.tokenizer or settings.init or settings.teacher
+    if source:
+        tokenizer.copy(Path(source), folder)
+    else:
+        length = config.get("max_position_embeddings", settings.max_seq_length)
+        tokenizer.train(examples, settings.vocab_size, length, folder)
+
+
+def _check_fit(settings: LmSettings, config: dict[str, Any], entries: int) -> None:
+    limit = config.get("max_position_embeddings", settings.max_seq_length)
+    if settings.max_seq_length > limit:
+        raise UsageError(f"--max-seq-length {settings.max_seq_length} is longer than the model's context of {limit}")
+    if entries > config.get("vocab_size", entries):
+        raise UsageError(f"the tokenizer has {entries} entries, the model only {config['vocab_size']}")

@@ -1,57 +1,106 @@
-"""One update of the weights, the rate it is done at, and the loss on what was held out."""
+"""One update of the weights, the rate it is done at, and the optimizers."""
 
 import math
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
 import mlx.optimizers as optim
+from mlx.utils import tree_map
 
-from mirror_mlx.train import loss
 from mirror_mlx.train.batches import Batch
 from mirror_mlx.train.checkpoint import Progress
 from mirror_mlx.train.settings import Settings
+from mirror_mlx.train.task import Arrays, Task
 
 LOWEST = 0.02
 """The learning rate ends at this share of its peak."""
+_ADAM_SHARE = 0.15
+"""With Muon: AdamW's rate, for embeddings, norms and heads, as a share of the rate for the matrices."""
+
+Step = Callable[[Sequence[Batch], float, Progress], tuple[float, float]]
 
 
-def make_step(
-    student: nn.Module, teacher: nn.Module | None, optimizer: optim.Optimizer, settings: Settings
-) -> Callable[[Batch, float], tuple[float, float]]:
-    """A function of (batch, learning rate) that does one update and returns (cross-entropy, gradient norm)."""
+class _Muon(optim.Muon):
+    """MLX's Muon with decoupled weight decay: in the gradient it would be orthogonalised away."""
 
-    def objective(ids: mx.array, weights: mx.array, teacher_logits: mx.array | None) -> tuple[mx.array, mx.array]:
-        logits = student(ids[:, :-1])
-        plain = loss.cross_entropy(logits, ids[:, 1:], weights)
-        if teacher_logits is None:
-            return plain, plain
-        share = settings.distill_weight
-        return share * loss.distillation(logits, teacher_logits, weights) + (1 - share) * plain, plain
+    def __init__(self, learning_rate: float, decay: float) -> None:
+        super().__init__(learning_rate, weight_decay=0.0)
+        self.decay = decay
 
-    gradient = nn.value_and_grad(student, objective)
-    state = [student.state, optimizer.state]
+    def apply_single(self, gradient: mx.array, parameter: mx.array, state: dict[str, Any]) -> mx.array:
+        return super().apply_single(gradient, parameter * (1 - self.learning_rate * self.decay), state)
 
-    def update(ids: mx.array, weights: mx.array, teacher_logits: mx.array | None) -> tuple[mx.array, mx.array]:
-        (_, plain), gradients = gradient(ids, weights, teacher_logits)
-        gradients, norm = optim.clip_grad_norm(gradients, settings.grad_clip)
-        optimizer.update(student, gradients)
-        return plain, norm
 
-    if pays_to_compile(settings):
-        update = partial(mx.compile, inputs=state, outputs=state)(update)
+class _AdamShare(optim.AdamW):
+    """AdamW at a share of the rate it is set to."""
 
-    def advance(batch: Batch, rate: float) -> tuple[float, float]:
+    def apply_gradients(self, gradients: dict[str, Any], parameters: dict[str, Any]) -> Any:
+        rate = self.learning_rate
+        self.learning_rate = rate * _ADAM_SHARE
+        updated = super().apply_gradients(gradients, parameters)
+        self.learning_rate = rate
+        return updated
+
+
+def make_optimizer(model: nn.Module, settings: Settings) -> optim.Optimizer:
+    """AdamW, or Muon for the matrices of the layers with AdamW for everything else, ready for `model`."""
+    rate, decay = settings.learning_rate, settings.weight_decay
+    if settings.optimizer == "adamw":
+        optimizer: optim.Optimizer = optim.AdamW(rate, betas=[0.9, 0.98], weight_decay=decay, bias_correction=True)
+    else:
+        rest = _AdamShare(rate, betas=[0.9, 0.98], weight_decay=0.0, bias_correction=True)
+        optimizer = optim.MultiOptimizer([_Muon(rate, decay), rest], [_is_matrix_of_a_layer])
+    optimizer.init(model.trainable_parameters())
+    return optimizer
+
+
+def _is_matrix_of_a_layer(name: str, value: mx.array) -> bool:
+    return value.ndim == 2 and ".layers." in f".{name}"
+
+
+def make_step(task: Task, optimizer: optim.Optimizer, settings: Settings) -> Step:
+    """A function of (batches, learning rate, progress) that does one update over them and returns (loss, gradient
+    norm before clipping)."""
+    state = [task.model.state, optimizer.state]
+    compiling = pays_to_compile(settings)
+
+    def gradient_of(stage: str) -> Callable[..., Any]:
+        gradient = nn.value_and_grad(task.model, task.losses[stage])
+        return partial(mx.compile, inputs=state, outputs=state)(gradient) if compiling else gradient
+
+    gradients = {stage: gradient_of(stage) for stage in task.losses}
+
+    def apply(total: Any, scale: mx.array) -> mx.array:
+        clipped, norm = optim.clip_grad_norm(tree_map(lambda leaf: leaf * scale, total), settings.grad_clip)
+        optimizer.update(task.model, clipped)
+        return norm
+
+    if compiling:
+        apply = partial(mx.compile, inputs=state, outputs=state)(apply)
+
+    def advance(batches: Sequence[Batch], rate: float, progress: Progress) -> tuple[float, float]:
         optimizer.learning_rate = rate
-        ids = mx.array(batch.ids)
-        teacher_logits = teacher(ids[:, :-1]) if teacher else None
-        plain, norm = update(ids, mx.array(batch.weights), teacher_logits)
-        mx.eval(state, plain, norm)
-        return float(plain), float(norm)
+        total, told = None, 0.0
+        for batch in batches:
+            stage, arrays = task.inputs(batch, progress, min(1.0, share_done(settings, progress)))
+            _eval(arrays)
+            (_, loss), found = gradients[stage](*arrays)
+            total = found if total is None else tree_map(mx.add, total, found)
+            mx.eval(total, loss)
+            told += float(loss) / len(batches)
+        norm = apply(total, mx.array(1 / len(batches)))
+        mx.eval(state, norm)
+        return told, float(norm)
 
     return advance
+
+
+def _eval(arrays: Arrays) -> None:
+    mx.eval(*arrays)
 
 
 def pays_to_compile(settings: Settings) -> bool:
@@ -60,20 +109,6 @@ def pays_to_compile(settings: Settings) -> bool:
         return True
     long = settings.minutes >= 5 if settings.minutes is not None else (settings.iters or 0) >= 200
     return long and shutil.which("g++") is not None
-
-
-def evaluate(student: nn.Module, held: list[Batch]) -> tuple[float, float]:
-    """Mean loss over all held-out tokens, and over the assistant's alone, in nats per token."""
-    sums = mx.zeros(2)
-    counts = mx.zeros(2)
-    for batch in held:
-        ids, answer = mx.array(batch.ids), mx.array(batch.answer)
-        losses = nn.losses.cross_entropy(student(ids[:, :-1]).astype(mx.float32), ids[:, 1:], reduction="none")
-        sums = sums + mx.stack([losses.sum(), (losses * answer).sum()])
-        counts = counts + mx.stack([mx.array(float(losses.size)), answer.sum().astype(mx.float32)])
-        mx.eval(sums, counts)
-    means = sums / mx.maximum(counts, 1)
-    return float(means[0]), float(means[1])
 
 
 def share_done(settings: Settings, progress: Progress) -> float:
