@@ -68,6 +68,8 @@ class Decoding:
             self._step_down(self._target.window_refusal)
         elif self._wants_tap and self._target.tap_refusal is not None:
             self.reason = f"draft predictor: {self._target.tap_refusal}"
+        elif self._wants_tap and self._target.adapter_refusal is not None:
+            self.reason = f"untrained tap: {self._target.adapter_refusal}"
 
     @property
     def _wants_tap(self) -> bool:

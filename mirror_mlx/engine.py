@@ -17,7 +17,7 @@ from mirror_mlx.options import Options
 from mirror_mlx.prompts import Prompt, TextStream, encode, wrapped
 from mirror_mlx.rendezvous import Rendezvous
 from mirror_mlx.sampling import Sampling
-from mirror_mlx.target import Target
+from mirror_mlx.target import TapAdapter, Target
 from mirror_mlx.target.kv import KVOptions
 from mirror_mlx.target.submission import Submission
 from mirror_mlx.target.target import Progress
@@ -41,6 +41,7 @@ class Engine:
     model      a loaded mlx-lm model
     tokenizer  its tokenizer (mlx-lm's wrapper or transformers'); None: token ids in and out, no text
     draft      anything with the `mirror_mlx.draft.Draft` protocol; the engine closes it
+    tap        a trained tap adapter; None: the plain logit lens
     options    see `mirror_mlx.options.Options`; UsageError for one that is unknown or out of range
 
     >>> with Engine(model, tokenizer, draft) as engine:               # doctest: +SKIP
@@ -58,6 +59,7 @@ class Engine:
         predictor: str = "hybrid",
         draft_work: Work = nullcontext,
         submission: Submission | None = None,
+        tap: TapAdapter | None = None,
         **options: Any,
     ) -> None:
         self.options = o = Options.of({"mode": mode, "predictor": predictor, **options})
@@ -74,7 +76,7 @@ class Engine:
         elif draft is not None and (o.streams or o.stream_mode == "exact"):
             raise UsageError("this draft has no lookahead streams: leave out streams and stream_mode")
         kv = KVOptions(o.max_kv_size, o.kv_bits, o.kv_group_size, o.quantized_kv_start, o.prefill_step_size)
-        self.target = Target(model, exit_layer=o.exit_layer, kappa=o.kappa, kv=kv, submission=submission)
+        self.target = Target(model, exit_layer=o.exit_layer, kappa=o.kappa, kv=kv, submission=submission, tap=tap)
         if o.kappa > self.target.vocab_size:
             self.target.close()
             raise UsageError(f"kappa is {o.kappa}: the target has only {self.target.vocab_size} tokens")

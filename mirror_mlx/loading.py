@@ -1,34 +1,29 @@
 """From names to an engine: the only place that knows which backends there are."""
 
 import json
-import os
-import threading
 import warnings
 from collections.abc import Sequence
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
-from huggingface_hub import HfApi
-from huggingface_hub.errors import GatedRepoError, HFValidationError, RepositoryNotFoundError
 from mlx.utils import tree_map
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 from mlx_lm.tokenizer_utils import load as load_tokenizer
-from mlx_lm.utils import _download, hf_repo_to_path
 from mlx_lm.utils import load as load_with_mlx_lm
 
 from mirror_mlx import blas
 from mirror_mlx.draft import AutoregressiveDraft, Draft, StreamingDraft, streaming
 from mirror_mlx.engine import Engine
 from mirror_mlx.errors import DraftError, ModelError, UsageError
+from mirror_mlx.hub import find, one_line
 from mirror_mlx.limits import context_length
 from mirror_mlx.options import Options
+from mirror_mlx.target import TapAdapter, tap
 
 DEMO = Path(__file__).parent / "demo"
 DRAFT_HOSTS = ("auto", "mlx")
-_HUB_TIMEOUT = 6.0  # seconds until a silent hub is given up
 
 
 def load(
@@ -51,13 +46,15 @@ def load(
     extra_eos_token  tokens, as text or id, that end an answer too
     options          see `mirror_mlx.options.Options`
 
+    A trained tap is `tap.safetensors`, in the pair's folder or else in the target's own.
+
     Raises ModelError for a target and DraftError for a draft that cannot be had or used, UsageError for options.
     """
     if draft_host not in DRAFT_HOSTS:
         raise UsageError(f"draft_host is {draft_host!r}: choose from {', '.join(DRAFT_HOSTS)}")
     if blas.missing() is not None and _on_cpu():
         warnings.warn(blas.missing() or "", stacklevel=2)
-    folder = _find(DEMO if str(model) == "demo" else model, ModelError)
+    folder = whole = find(DEMO if str(model) == "demo" else model, ModelError)
     if (folder / "target").is_dir() and not (folder / "config.json").exists():
         draft_model = folder / "draft" if draft_model is None and (folder / "draft").is_dir() else draft_model
         options = _pair_options(folder) | {name: value for name, value in options.items() if value is not None}
@@ -71,19 +68,28 @@ def load(
         else load_draft(draft_model, target, tokenizer, trust_remote_code=trust_remote_code)
     )
     options = {name: value for name, value in options.items() if value is not None}
-    return Engine(target, tokenizer, draft, mode=mode, draft_work=_own_stream, **options)
+    adapter = None if draft is None else load_tap(whole) or load_tap(folder)
+    return Engine(target, tokenizer, draft, mode=mode, draft_work=own_stream, tap=adapter, **options)
+
+
+def load_tap(folder: Path) -> TapAdapter | None:
+    """The trained tap in a folder, as the device likes it, or None. Raises ModelError for a damaged one."""
+    adapter = tap.load(folder)
+    if adapter is not None:
+        _as_the_device_likes(adapter)
+    return adapter
 
 
 def _pair_options(folder: Path) -> dict[str, Any]:
-    """What a pair's `pair.json` says of how to run it best; what the caller says goes before."""
+    """What a pair's `pair.json` says of how to run it best; what the caller says goes before. It may hold more."""
     file = folder / "pair.json"
     if not file.exists():
         return {}
     try:
-        options = json.loads(file.read_text())["options"]
+        options = json.loads(file.read_text(encoding="utf-8")).get("options", {})
         Options.of(options)
-    except (OSError, ValueError, KeyError, TypeError) as reason:
-        raise ModelError(f"{file} is damaged ({_line(reason)}): repair it, or remove it for the defaults") from None
+    except (OSError, ValueError, AttributeError, TypeError) as reason:
+        raise ModelError(f"{file} is damaged ({one_line(reason)}): repair it, or remove it for the defaults") from None
     return dict(options)
 
 
@@ -96,7 +102,7 @@ def load_draft(
     """
     if isinstance(source, Draft):
         return source
-    folder = _find(DEMO / "draft" if str(source) == "demo" else source, DraftError)
+    folder = find(DEMO / "draft" if str(source) == "demo" else source, DraftError)
     made: Draft
     if streaming.is_streaming(folder):
         made, reach = _read_streaming(folder, tokenizer)
@@ -118,7 +124,7 @@ def _read_streaming(folder: Path, tokenizer: TokenizerWrapper) -> tuple[Draft, i
     except DraftError:
         raise
     except Exception as reason:
-        raise DraftError(f"{folder} has no usable tokenizer: {_line(reason)}") from reason
+        raise DraftError(f"{folder} has no usable tokenizer: {one_line(reason)}") from reason
     model = streaming.load(folder)
     _as_the_device_likes(model)
     return StreamingDraft(streaming.MlxSegments(model)), model.config.context_length
@@ -140,69 +146,6 @@ def check_tokenizers(target: TokenizerWrapper, draft: TokenizerWrapper) -> None:
             f"the draft has another tokenizer: {max(theirs) + 1} tokens, the target {max(ours) + 1}; "
             "choose a draft from the target's family"
         )
-
-
-def _find(name: str | Path, error: type[ModelError] | type[DraftError]) -> Path:
-    """The folder of a model: as it is, or downloaded from the hub by mlx-lm."""
-    path = Path(name).expanduser()
-    if path.exists():
-        if not path.is_dir():
-            raise error(f"{path} is a file: give the model's folder")
-        return path
-    text = str(name)
-    if text.startswith(("/", "./", "../", "~")) or text.count("/") > 1 or not text.strip():
-        raise error(f"there is no folder {text!r}: check the path")
-    try:
-        return _from_hub(text)
-    except GatedRepoError:
-        raise error(
-            f"{text} is gated: accept its licence on huggingface.co, then run 'hf auth login' (or set HF_TOKEN)"
-        ) from None
-    except (RepositoryNotFoundError, HFValidationError):
-        raise error(
-            f"there is neither a folder nor a hub model {text!r}: check the name; a private model needs 'hf auth login'"
-        ) from None
-    except Exception as reason:  # the network, the hub and the disk have many ways to fail
-        raise error(
-            f"{text} is no folder and cannot be fetched from the hub: check the name and the network ({_line(reason)})"
-        ) from reason
-
-
-def _from_hub(name: str) -> Path:
-    """A complete copy in the cache if it is the newest or the hub is out of reach, else what mlx-lm downloads."""
-    if os.getenv("MLXLM_USE_MODELSCOPE", "False").lower() == "true":
-        return _download(name)
-    newest, failure = None, None
-    try:
-        newest = _newest_revision(name)
-    except Exception as reason:
-        failure = reason
-    try:
-        copy = hf_repo_to_path(name)
-        if failure is not None or copy.name == newest:
-            return copy
-    except Exception:  # none, or half of one
-        pass
-    if failure is not None:
-        raise failure
-    return _download(name)
-
-
-def _newest_revision(name: str) -> str | None:
-    """What the hub has. Asked on a thread: neither the name look-up nor mlx-lm's download gives up on silence."""
-    answer: Future[str | None] = Future()
-
-    def ask() -> None:
-        try:
-            answer.set_result(HfApi().model_info(name, timeout=_HUB_TIMEOUT).sha)
-        except BaseException as reason:
-            answer.set_exception(reason)
-
-    threading.Thread(target=ask, name="hub", daemon=True).start()
-    try:
-        return answer.result(_HUB_TIMEOUT)
-    except TimeoutError:
-        raise TimeoutError(f"no answer within {_HUB_TIMEOUT:.0f} s") from None
 
 
 def _also_ends(tokenizer: TokenizerWrapper, token: str) -> None:
@@ -233,9 +176,11 @@ def _read(
             trust_remote_code=trust_remote_code,
         )
     except json.JSONDecodeError as reason:
-        raise error(f"{folder} has a damaged JSON file ({_line(reason)}): fetch or convert the model again") from None
+        raise error(
+            f"{folder} has a damaged JSON file ({one_line(reason)}): fetch or convert the model again"
+        ) from None
     except Exception as reason:  # whatever mlx-lm, transformers or safetensors say of a folder, the user needs one line
-        raise error(f"{folder} cannot be loaded: {_line(reason)}") from reason
+        raise error(f"{folder} cannot be loaded: {one_line(reason)}") from reason
     _as_the_device_likes(model)
     return model, tokenizer
 
@@ -255,11 +200,6 @@ def _on_cpu() -> bool:
     return bool(mx.default_device() == mx.Device(mx.cpu))
 
 
-def _own_stream() -> Any:
+def own_stream() -> Any:
     """The draft's stream; made inside the draft's thread, to which it belongs."""
     return mx.stream(mx.new_stream(mx.default_device()))
-
-
-def _line(reason: BaseException) -> str:
-    text = " ".join(str(reason).split())
-    return (text[:197] + "…" if len(text) > 198 else text) or type(reason).__name__

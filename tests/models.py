@@ -9,6 +9,7 @@
 
 import json
 import random
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from mlx_lm.models import qwen3
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from mirror_mlx.prompts import CHATML
+from mirror_mlx.target import tap
 
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 END = SPECIAL.index("<|im_end|>")
@@ -79,6 +81,19 @@ def pair(folder: Path, *, draft: dict[str, Any] | None = None, **target: Any) ->
     save_tiny(folder / "target", **target)
     save_tiny(folder / "draft", **{**target, **(draft or {})})
     return folder
+
+
+def save_tap(folder: Path, layers: Collection[int], *, hidden: int = CONFIG["hidden_size"], scale: float = 0.3) -> Path:
+    """A tap adapter with random weights for these layers, in `folder`; returns its file."""
+    pairs = {layer: random_residual(hidden, seed=layer, scale=scale) for layer in layers}
+    tap.save(tap.TapAdapter(pairs), folder)
+    return folder / tap.FILE
+
+
+def random_residual(hidden: int, *, rank: int = 3, seed: int = 0, scale: float = 0.3) -> tuple[mx.array, mx.array]:
+    """What a tap adapter has for one layer: down [rank, hidden] and up [hidden, rank]."""
+    down, up = mx.random.split(mx.random.key(seed))
+    return mx.random.normal((rank, hidden), key=down), scale * mx.random.normal((hidden, rank), key=up)
 
 
 def _spelled(text: str) -> list[str]:

@@ -7,7 +7,7 @@ import pytest
 
 from mirror_mlx.bench import figures, plot
 from mirror_mlx.bench.law import Run
-from mirror_mlx.cli.bench import _count
+from mirror_mlx.cli.bench_law import _count
 from mirror_mlx.cli.main import main
 from mirror_mlx.messages import Outcome, Window
 from mirror_mlx.trace import Span, StepTrace, Trace
@@ -155,7 +155,7 @@ def test_mistakes_are_one_line(folder, capsys, arguments, says):
 
 
 def test_a_plot_without_matplotlib(capsys, monkeypatch):
-    monkeypatch.setattr("mirror_mlx.cli.bench.find_spec", lambda name: None)
+    monkeypatch.setattr("mirror_mlx.cli.measuring.find_spec", lambda name: None)
     assert main(["bench", "law", "--plot", "x.png"]) == 2
     assert capsys.readouterr().err == "mirror-mlx: --plot needs matplotlib: pip install 'mirror-mlx[plot]'\n"
 

@@ -11,7 +11,7 @@ import models
 import pytest
 from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 
-from mirror_mlx import loading
+from mirror_mlx import hub as hub_module
 from mirror_mlx.cli.main import main
 
 ASK = ("--prompt", "6 times 7?")
@@ -222,27 +222,27 @@ def test_no_network(mistake, monkeypatch):
 
 
 def test_a_hub_that_says_nothing(mistake, monkeypatch):
-    monkeypatch.setattr(loading, "_HUB_TIMEOUT", 0.2)
+    monkeypatch.setattr(hub_module, "_HUB_TIMEOUT", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}")
         assert "cannot be fetched from the hub" in mistake("generate", *ASK, "--model", "nobody/no-such-model")
 
 
 def refuses(kind):
-    def download(_name):
+    def download(_name, **_):
         raise kind("40x Client Error", response=SimpleNamespace(headers={}, request=None))
 
     return download
 
 
 def test_a_gated_model(mistake, monkeypatch):
-    monkeypatch.setattr(loading, "_newest_revision", lambda name: "abc")
-    monkeypatch.setattr(loading, "_download", refuses(GatedRepoError))
+    monkeypatch.setattr(hub_module, "_newest_revision", lambda name: "abc")
+    monkeypatch.setattr(hub_module, "_download", refuses(GatedRepoError))
     line = mistake("generate", *ASK, "--model", "meta/gated")
     assert "meta/gated is gated: accept its licence on huggingface.co, then run 'hf auth login'" in line
 
 
 @pytest.mark.parametrize("name", ["nobody/none", "not a name", "a/b/c"])
 def test_names_the_hub_does_not_know(mistake, monkeypatch, name):
-    monkeypatch.setattr(loading, "_newest_revision", refuses(RepositoryNotFoundError))
+    monkeypatch.setattr(hub_module, "_newest_revision", refuses(RepositoryNotFoundError))
     assert repr(name) in mistake("generate", *ASK, "--model", name)

@@ -10,6 +10,7 @@ from mlx.utils import tree_flatten
 
 import mirror_mlx
 from mirror_mlx import blas, loading
+from mirror_mlx import hub as hub_module
 from mirror_mlx.draft import ScriptedDraft
 from mirror_mlx.errors import DraftError, ModelError, UsageError
 
@@ -112,40 +113,41 @@ def hub(monkeypatch, folder):
                 raise value
             return value
 
-        def download(self, _name):
+        def download(self, _name, allow_patterns):
+            assert "streams.safetensors" in allow_patterns
             self.downloads += 1
             return self.give(self.fetched)
 
     hub = Hub()
-    monkeypatch.setattr(loading, "_newest_revision", lambda name: hub.give(hub.newest))
-    monkeypatch.setattr(loading, "hf_repo_to_path", lambda name: hub.give(hub.copy))
-    monkeypatch.setattr(loading, "_download", hub.download)
+    monkeypatch.setattr(hub_module, "_newest_revision", lambda name: hub.give(hub.newest))
+    monkeypatch.setattr(hub_module, "snapshot_download", lambda name, **_: hub.give(hub.copy))
+    monkeypatch.setattr(hub_module, "_download", hub.download)
     return hub
 
 
 def test_what_is_not_cached_is_downloaded(hub, folder):
-    assert loading._find("org/name", ModelError) == folder
+    assert hub_module.find("org/name", ModelError) == folder
     assert hub.downloads == 1
 
 
 def test_a_cached_copy_is_used_while_it_is_the_newest(hub, tmp_path):
     hub.copy = tmp_path / "abc"
-    assert loading._find("org/name", ModelError) == tmp_path / "abc"
+    assert hub_module.find("org/name", ModelError) == tmp_path / "abc"
     assert hub.downloads == 0
     hub.newest = "def"
-    loading._find("org/name", ModelError)
+    hub_module.find("org/name", ModelError)
     assert hub.downloads == 1
 
 
 def test_a_cached_copy_is_used_without_the_hub(hub, tmp_path):
     hub.newest, hub.copy = TimeoutError("no answer"), tmp_path / "abc"
-    assert loading._find("org/name", ModelError) == tmp_path / "abc"
+    assert hub_module.find("org/name", ModelError) == tmp_path / "abc"
 
 
 def test_a_download_that_breaks_off_is_one_line(hub):
     hub.fetched = RuntimeError("peer closed\nconnection")
     with pytest.raises(DraftError, match=r"org/name .* check the name and the network \(peer closed connection\)"):
-        loading._find("org/name", DraftError)
+        hub_module.find("org/name", DraftError)
 
 
 def test_the_hub_is_asked_on_a_thread_that_can_be_left(monkeypatch):
@@ -157,10 +159,10 @@ def test_the_hub_is_asked_on_a_thread_that_can_be_left(monkeypatch):
             asked.set()
             go_on.wait(5)
 
-    monkeypatch.setattr(loading, "HfApi", Slow)
-    monkeypatch.setattr(loading, "_HUB_TIMEOUT", 0.05)
+    monkeypatch.setattr(hub_module, "HfApi", Slow)
+    monkeypatch.setattr(hub_module, "_HUB_TIMEOUT", 0.05)
     with pytest.raises(TimeoutError, match="no answer"):
-        loading._newest_revision("org/name")
+        hub_module._newest_revision("org/name")
     assert asked.is_set()
     go_on.set()
 
@@ -170,7 +172,47 @@ def test_a_pair_says_how_it_is_run_best_and_the_caller_goes_before(tmp_path):
     (folder / "pair.json").write_text('{"options": {"num_draft_tokens": 3, "kappa": 2}}')
     with loading.load(folder, mode="mirror", kappa=5, exit_layer=None) as engine:
         assert (engine.options.num_draft_tokens, engine.options.kappa) == (3, 5)
-    for damage in ("{", '{"options": {"gamma": 1}}', "[]"):
+    for more in ('{"options": {"kappa": 2}, "hits": {"kappa": 9}}', '{"hits": {}}'):
+        (folder / "pair.json").write_text(more)
+        with loading.load(folder) as engine:
+            assert engine.options.kappa == (2 if "options" in more else 8)
+    for damage in ("{", '{"options": {"gamma": 1}}', '{"options": 3}', "[]"):
         (folder / "pair.json").write_text(damage)
         with pytest.raises(ModelError, match=r"pair\.json is damaged"):
             loading.load(folder)
+
+
+def test_a_trained_tap_lies_in_the_pair_or_in_the_target(tmp_path):
+    folder = models.pair(tmp_path)
+    with loading.load(folder, mode="mirror") as engine:
+        assert engine.target.adapter is None
+    models.save_tap(folder / "target", [1])
+    with loading.load(folder, mode="mirror") as engine:
+        assert set(engine.target.adapter.layers) == {1}
+        before = list(engine.stream(ASK, max_tokens=8))
+    with loading.load(folder / "target", folder / "draft", mode="mirror") as engine:
+        assert set(engine.target.adapter.layers) == {1}
+    models.save_tap(folder, [1, 2])
+    with loading.load(folder, mode="mirror", exit_layer=1) as engine:
+        assert set(engine.target.adapter.layers) == {1, 2}
+        assert [r.token for r in engine.stream(ASK, max_tokens=8)] == [r.token for r in before]
+        assert (engine.stats.mode, engine.stats.reason) == ("mirror", "")
+
+
+def test_a_tap_is_widened_on_the_cpu(tmp_path):
+    folder = models.pair(tmp_path)
+    file = models.save_tap(folder, [2])
+    mx.save_safetensors(str(file), {name: value.astype(mx.float16) for name, value in mx.load(str(file)).items()})
+    with loading.load(folder, mode="mirror") as engine:
+        kinds = {array.dtype for array in engine.target.adapter.layers[2]}
+    assert kinds == {mx.float32 if mx.default_device() == mx.Device(mx.cpu) else mx.float16}
+
+
+def test_a_tap_of_another_model_is_named(tmp_path):
+    folder = models.pair(tmp_path)
+    for options, says in (({"hidden": 48}, "hidden size of 48, and this model has 32"), ({}, "layers 2, 9, and this")):
+        file = models.save_tap(folder, [2, 9] if not options else [2], **options)
+        with pytest.raises(ModelError, match=says) as caught:
+            loading.load(folder, mode="mirror")
+        assert str(file) in str(caught.value)
+    loading.load(folder, mode="ar").close()  # nobody would look at it

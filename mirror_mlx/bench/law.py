@@ -19,12 +19,12 @@ from mirror_mlx import loading
 from mirror_mlx.bench.figures import Sample, summarise
 from mirror_mlx.bench.lab import Cores, Others, Pace, PacedDraft, Stopwatch, count_parameters, inflate
 from mirror_mlx.bench.problems import PROBLEMS
+from mirror_mlx.bench.prompts import tokens as prompt_tokens
 from mirror_mlx.draft import AutoregressiveDraft, Draft
 from mirror_mlx.engine import Engine
 from mirror_mlx.errors import DraftError, ModelError, UsageError
 from mirror_mlx.messages import Outcome, Predictor
 from mirror_mlx.options import Options
-from mirror_mlx.prompts import encode
 from mirror_mlx.sampling import Sampler, Sampling
 from mirror_mlx.target import Target
 from mirror_mlx.target.submission import for_device
@@ -82,7 +82,7 @@ def measure(settings: Settings, report: Report = lambda done, what: None) -> tup
     """The figures, as one JSON object would give them, and the paced runs."""
     report(0, "loading")
     model, tokenizer, draft = _pair(settings)
-    prompts = [_tokens(tokenizer, text) for text in PROBLEMS[: 1 + settings.steps // 8]]
+    prompts = [prompt_tokens(tokenizer, text) for text in PROBLEMS[: 1 + settings.steps // 8]]
     sampling = Sampling(temperature=settings.temp, seed=settings.seed)
     cores = Cores()
     with cores.for_target():
@@ -235,8 +235,3 @@ def _pair(settings: Settings) -> tuple[nn.Module, Any, Draft]:
         if source != "demo" and not source.is_dir():
             raise DraftError(f"{settings.model} comes with no draft: give one with --draft-model")
     return model, tokenizer, loading.load_draft(source, model, tokenizer)
-
-
-def _tokens(tokenizer: Any, text: str) -> list[int]:
-    chat = [{"role": "user", "content": text}]
-    return encode(tokenizer, chat if tokenizer.has_chat_template else text)

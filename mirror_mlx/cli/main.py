@@ -63,22 +63,23 @@ def build_parser(command: str | None) -> argparse.ArgumentParser:
     return parser
 
 
-def _unknown(parser: argparse.ArgumentParser, command: str, words: Sequence[str]) -> None:
+def _unknown(parser: argparse.ArgumentParser, args: argparse.Namespace, words: Sequence[str]) -> None:
     """Exit with a line about the first of these words that nothing asked for."""
     flag = next((word for word in words if word.startswith("-")), words[0])
     flag = flag.partition("=")[0]
-    near = get_close_matches(flag, _flags(parser), n=1)
+    path = [name for name in (args.command, getattr(args, "kind", None)) if name]
+    near = get_close_matches(flag, _flags(parser, path), n=1)
     what = f"there is no flag {flag}" if flag.startswith("-") else f"{flag!r} belongs to no flag"
-    prog = f"mirror-mlx {command}"
+    prog = " ".join(["mirror-mlx", *path])
     parser.exit(2, f"{prog}: {what}{f', did you mean {near[0]}?' if near else ''} (see '{prog} --help')\n")
 
 
-def _flags(parser: argparse.ArgumentParser) -> Iterator[str]:
+def _flags(parser: argparse.ArgumentParser, path: Sequence[str]) -> Iterator[str]:
+    """Those of the parser and of the commands that `path` leads to."""
     for action in parser._actions:
         yield from action.option_strings
-        if isinstance(action, argparse._SubParsersAction):
-            for sub in action.choices.values():
-                yield from _flags(sub)
+        if isinstance(action, argparse._SubParsersAction) and path:
+            yield from _flags(action.choices[path[0]], path[1:])
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -91,7 +92,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = build_parser(command)
     args, unknown = parser.parse_known_args(argv)
     if unknown:
-        _unknown(parser, args.command, unknown)
+        _unknown(parser, args, unknown)
     try:
         status = int(import_module(f"mirror_mlx.cli.{args.command}").run(args) or 0)
         sys.stdout.flush()

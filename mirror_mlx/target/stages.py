@@ -58,7 +58,10 @@ class Stages:
             self._record, self._thread = None, 0
 
     def lens(self, output: Any, inputs: mx.array) -> mx.array:
-        """The model's final norm and head on what a layer returned: → logits [1, S, V]."""
+        """The model's final norm and head on what a layer returned: → logits [1, S, V].
+
+        Differentiable in `output`; for training [B, S, hidden] goes too, with `inputs` [B, S].
+        """
         self._replay, self._thread = output, get_ident()
         try:
             # Fresh and empty: some forwards trim the caches they are given.
@@ -75,6 +78,11 @@ def _handles(output: Any) -> Any:
 def arrays(output: Any) -> list[mx.array]:
     """The arrays in what a layer returned."""
     return [leaf for _, leaf in tree_flatten(output) if isinstance(leaf, mx.array)]
+
+
+def width(output: Any) -> int | None:
+    """The hidden size of what a layer returned, if that is one array [1, S, hidden]."""
+    return output.shape[-1] if isinstance(output, mx.array) and output.ndim == 3 and output.shape[0] == 1 else None
 
 
 def _distinct(layers: Any) -> list[nn.Module]:

@@ -8,15 +8,16 @@ import mlx.core as mx
 import mlx.nn as nn
 from mlx_lm.models.cache import make_prompt_cache
 
-from mirror_mlx.errors import ModelError, UsageError
+from mirror_mlx.errors import MirrorError, ModelError, UsageError
 from mirror_mlx.limits import context_length
 from mirror_mlx.messages import Outcome
 from mirror_mlx.ranking import Ranking, rank
 from mirror_mlx.rollback import Checkpoint, can_cut, can_rewind, cut, prepared, stepwise
 from mirror_mlx.sampling import Sampler
 from mirror_mlx.target.kv import KVOptions
-from mirror_mlx.target.stages import Stages
+from mirror_mlx.target.stages import Stages, width
 from mirror_mlx.target.submission import Submission, for_device
+from mirror_mlx.target.tap import TapAdapter
 
 Progress = Callable[[int, int], None]
 
@@ -27,6 +28,7 @@ class Target:
     model       a loaded mlx-lm model; it is given back as it was by `close`
     exit_layer  after how many layers the tap reads (1 … layers-1); None: half of them
     kappa       candidates of each row
+    tap         what the tapped hidden state is adapted with; None: the plain logit lens
     """
 
     def __init__(
@@ -37,12 +39,16 @@ class Target:
         kappa: int = 8,
         kv: KVOptions = KVOptions(),
         submission: Submission | None = None,
+        tap: TapAdapter | None = None,
     ) -> None:
         self.model = model
         self.kv = kv
         self.kappa = kappa
         self.context_length = None if kv.max_kv_size else context_length(model)
         self.tap_refusal: str | None = None
+        self.adapter: TapAdapter | None = None
+        self.adapter_refusal: str | None = None
+        """Why the tap is the plain lens although there is an adapter."""
         self.window_refusal: str | None = None
         """Why no window can be verified: several rows at once are not what one at a time would be."""
         self._submission = submission or for_device()
@@ -51,30 +57,36 @@ class Target:
         self._sampler: Sampler | None = None
         self._reset()
         try:
-            self.num_layers, self.vocab_size = self._probe()
+            widths, self.vocab_size = self._probe()
         except Exception as error:
             self._stages.close()
             raise ModelError(f"the model does not run: {type(error).__name__}: {error}") from error
-        self.exit_layer = self._check_exit(exit_layer)
+        self.num_layers = len(widths)
         try:
+            self.exit_layer = self._check_exit(exit_layer)
             kv.check(model)
-        except UsageError:
+            self._adopt(tap, widths)
+        except MirrorError:
             self._stages.close()
             raise
+
+    def _adopt(self, tap: TapAdapter | None, widths: Sequence[int | None]) -> None:
+        self.adapter_refusal = None if tap is None else tap.refusal(widths)
+        self.adapter = tap if self.adapter_refusal is None else None
 
     def _check_exit(self, exit_layer: int | None) -> int:
         if exit_layer is None:
             return max(1, self.num_layers // 2)
         if not 1 <= exit_layer < self.num_layers:
-            self._stages.close()
             raise UsageError(
                 f"exit_layer is {exit_layer}: this model has {self.num_layers} layers, so it must be in "
                 f"1 … {self.num_layers - 1}"
             )
         return exit_layer
 
-    def _probe(self) -> tuple[int, int]:
-        """Layers and vocabulary, from two small forwards; finds out whether the tap and verification work."""
+    def _probe(self) -> tuple[list[int | None], int]:
+        """The hidden size of each layer's output (None: not one array) and the vocabulary, from two small forwards;
+        finds out whether the tap and verification work."""
         inputs = mx.array([[0, 1]])
         with self._stages.recording() as outputs:
             logits = self.model(inputs, cache=make_prompt_cache(self.model, self.kv.max_kv_size))
@@ -91,7 +103,7 @@ class Target:
                     self.tap_refusal = "the model's head cannot be reached from its layers"
             except Exception as error:
                 self.tap_refusal = f"the model's head cannot be reached from its layers: {error}"
-        return len(outputs), logits.shape[-1]
+        return [width(output) for output in outputs], logits.shape[-1]
 
     def close(self) -> None:
         """Give the model back as it was. Idempotent."""
@@ -104,6 +116,8 @@ class Target:
         self._replay: list[int] = []
         self._inputs: list[int] = []
         self._first = 0
+        self._text: Sequence[int] = ()
+        self._positions = range(0)
         self._in_flight = False
         self._outputs: list[Any] = []
         self._chosen: mx.array | None = None
@@ -182,18 +196,31 @@ class Target:
         with self._stages.recording() as outputs, stepwise(self.cache):
             logits = self.model(inputs, cache=self.cache)
         rows = logits[0, self._first :]
-        positions = range(len(tokens), len(tokens) + len(window) + 1)
-        text = [*tokens, *window] if self._sampler.sampling.logits_processors else ()
+        self._positions = range(len(tokens), len(tokens) + len(window) + 1)
+        self._text = [*tokens, *window] if self._sampler.sampling.logits_processors else ()
         self._logits, self._outputs = rows, outputs
-        self._chosen = self._sampler.choose(rows, positions, text)
+        self._chosen = self._sampler.choose(rows, self._positions, self._text)
         if not tap or self.tap_refusal is not None:
             self._submission.begin(outputs[: self.exit_layer], [], self._chosen)
             return None
-        lens = self._stages.lens(outputs[self.exit_layer - 1], inputs)[0, self._first :]
-        scores = self._sampler.scores(lens, positions, text)
-        found = rank(scores, window, self.kappa + 1, ready=self._submission.eager)
+        found = self.candidates(self.exit_layer, self.kappa + 1, self.adapter, ready=self._submission.eager)
         self._submission.begin(outputs[: self.exit_layer], found.arrays, self._chosen)
         return found
+
+    def candidates(self, layer: int, count: int, adapter: TapAdapter | None = None, *, ready: bool = False) -> Ranking:
+        """What a tap after `layer` layers (1 … num_layers) says of the rows under verification: the `count` likeliest
+        tokens of each. Between `begin` and `commit`, for a model whose tap is not refused. Not evaluated.
+
+        adapter  None: the plain lens
+        ready    what the ranking is to say of itself
+        """
+        assert self._sampler is not None, "prefill comes first"
+        assert 1 <= layer <= len(self._outputs), "begin comes first"
+        output = self._outputs[layer - 1]
+        adapted = output if adapter is None else adapter.apply(layer, output)
+        lens = self._stages.lens(adapted, mx.array([self._inputs]))[0, self._first :]
+        scores = self._sampler.scores(lens, self._positions, self._text)
+        return rank(scores, self._inputs[self._first + 1 :], count, ready=ready)
 
     def finish(self) -> list[int]:
         """The target's own token of each row [γ+1]: what plain decoding would have chosen there."""

@@ -1,0 +1,80 @@
+"""What the measurements ask: prompts from a file, or problems made on the spot."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from mirror_mlx.errors import DataError, PromptError
+from mirror_mlx.problems import exam
+from mirror_mlx.prompts import encode
+
+Prompt = str | Sequence[Mapping[str, Any]]
+"""What a person says, or a conversation that ends with it."""
+
+_TEXTS = ("prompt", "question", "text")
+
+
+def made(seed: int, count: int) -> list[Prompt]:
+    """Word problems of the kind the bundled pair knows; none of them is ever trained on."""
+    return [turn.question for turn in exam(seed, count)]
+
+
+def read(path: str, limit: int) -> list[Prompt]:
+    """The first `limit` prompts of a file.
+
+    A line of a .jsonl file is a string or an object with `messages` (up to the last of the user's), `prompt`,
+    `question`, `text`, or `turns` (the first of them: SpecBench). Of any other file each line that is not empty is a
+    prompt. Raises DataError for a file that cannot be read, has no prompt, or has a malformed line (named by number).
+    """
+    file = Path(path).expanduser()
+    try:
+        lines = file.read_text(encoding="utf-8").split("\n")
+    except FileNotFoundError:
+        raise DataError(f"there is no file {path!r}: check --prompts") from None
+    except UnicodeDecodeError:
+        raise DataError(f"{path} is not UTF-8 text") from None
+    except OSError as reason:
+        raise DataError(f"{path} cannot be read: {reason.strerror}") from None
+    found: list[Prompt] = []
+    for number, line in enumerate(lines, start=1):
+        if len(found) < limit and line.strip():
+            found.append(_parse(line, f"{path}, line {number}") if file.suffix == ".jsonl" else line.strip())
+    if not found:
+        raise DataError(f"{path} has no prompt in it")
+    return found
+
+
+def _parse(line: str, where: str) -> Prompt:
+    try:
+        given = json.loads(line)
+    except ValueError:
+        raise DataError(f"{where}: it is not JSON") from None
+    fields = given if isinstance(given, dict) else {"prompt": given}
+    for name in _TEXTS:
+        if isinstance(fields.get(name), str) and fields[name].strip():
+            return str(fields[name])
+    turns = fields.get("turns")
+    if isinstance(turns, list) and turns and isinstance(turns[0], str):
+        return turns[0]
+    messages = fields.get("messages")
+    if isinstance(messages, list) and all(isinstance(message, dict) for message in messages):
+        last = max((i for i, message in enumerate(messages) if message.get("role") == "user"), default=-1)
+        if last >= 0 and all(isinstance(message.get("content"), str) for message in messages[: last + 1]):
+            return messages[: last + 1]
+    raise DataError(f"{where}: expected a prompt, a question, a text, turns, or messages with one of the user's")
+
+
+def tokens(tokenizer: Any, prompt: Prompt) -> list[int]:
+    """Token ids of a prompt: through the chat template, or as it is where there is none. Raises PromptError."""
+    if isinstance(prompt, str) and not tokenizer.has_chat_template:
+        return encode(tokenizer, prompt)
+    return encode(tokenizer, [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt))
+
+
+def fitting(prompt: Sequence[int], context: int | None, number: int) -> int:
+    """How many tokens may follow a prompt. Raises PromptError where it leaves no room for any."""
+    room = (context or 1 << 62) - len(prompt)
+    if room < 1:
+        raise PromptError(f"prompt {number} has {len(prompt)} tokens and the model's context is {context}: shorten it")
+    return room

@@ -1,0 +1,50 @@
+"""What the measuring commands share: a plot file, a bar while they run, figures as they are printed."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from mirror_mlx.cli import flags
+from mirror_mlx.errors import MirrorError, UsageError
+
+
+def check_plot(path: str) -> None:
+    flags.check_writable(path, "--plot")
+    if Path(path).suffix.lower() not in (".png", ".svg", ".pdf"):
+        raise UsageError(f"--plot {path}: give it a name that ends in .png, .svg or .pdf")
+    if find_spec("matplotlib") is None:
+        raise UsageError("--plot needs matplotlib: pip install 'mirror-mlx[plot]'")
+
+
+@contextmanager
+def written(path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as reason:
+        raise MirrorError(f"--plot {path} cannot be written: {reason.strerror}") from None
+
+
+@contextmanager
+def progress(steps: int) -> Iterator[Callable[[int, str], None]]:
+    """A bar on stderr while it runs, if that is a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = TextColumn("{task.description:<24}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    console = Console(stderr=True)
+    # No refresh thread: it would take its share of a core that is being measured.
+    with Progress(
+        *columns, console=console, transient=True, auto_refresh=False, disable=not console.is_terminal
+    ) as bar:
+        task = bar.add_task("", total=steps)
+        yield lambda done, what: bar.update(task, completed=min(done, steps), description=what, refresh=True)
+
+
+def rounded(value: Any) -> Any:
+    if isinstance(value, float):
+        return round(value, 4)
+    if isinstance(value, dict):
+        return {key: rounded(item) for key, item in value.items()}
+    return [rounded(item) for item in value] if isinstance(value, list) else value
