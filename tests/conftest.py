@@ -1,6 +1,7 @@
 """Shared by all tests: OpenBLAS goes under MLX first, and no test leaves a thread behind."""
 
 import mirror_mlx  # isort: skip  # noqa: F401  (loads OpenBLAS; must come before mlx)
+import json
 import threading
 import time
 
@@ -21,3 +22,23 @@ def _no_thread_left():
             return
         time.sleep(0.01)
     raise AssertionError(f"left behind: {ours}")
+
+
+@pytest.fixture(scope="session")
+def schooled(tmp_path_factory):
+    """A folder with `chats.jsonl`, 100 conversations of school maths, and `target`, a tiny model that has seen them."""
+    from mirror_mlx.problems import conversations
+    from mirror_mlx.train import lm
+
+    folder = tmp_path_factory.mktemp("schooled")
+    chats = folder / "chats.jsonl"
+    chats.write_text("".join(json.dumps({"messages": talk}) + "\n" for talk in conversations(4, 100)))
+    shape = {"hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 8, "num_key_value_heads": 4,
+             "head_dim": 8, "intermediate_size": 96, "max_position_embeddings": 512}  # fmt: skip
+    lm.train(
+        lm.LmSettings(
+            data=(str(chats),), out=str(folder / "target"), shape=shape, vocab_size=330, batch_size=4,
+            max_seq_length=128, iters=60, warmup=4, learning_rate=5e-3, eval_every=100,
+        )
+    )  # fmt: skip
+    return folder

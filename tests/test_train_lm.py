@@ -226,6 +226,6 @@ def test_new_weights_depend_on_the_seed_alone() -> None:
 
 
 def lm_config() -> dict[str, Any]:
-    from mirror_mlx.train.lm import ARCHITECTURE
+    from mirror_mlx.train.architecture import ARCHITECTURE
 
     return ARCHITECTURE

@@ -58,7 +58,7 @@ def test_the_fingerprint_is_of_the_contents(tmp_path: Path) -> None:
         (tmp_path / name).write_text(text)
     a, b, c = (fingerprint((str(tmp_path / name),)) for name in "abc")
     assert a == b != c
-    with pytest.raises(DataError, match="cannot read"):
+    with pytest.raises(DataError, match="not found"):
         fingerprint((str(tmp_path / "d"),))
 
 

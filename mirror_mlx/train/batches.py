@@ -1,7 +1,7 @@
 """The order of training: samples packed into full rows, rows into batches, all of it a function of (seed, epoch)."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,11 +17,13 @@ class Batch:
     """Rows one token longer than their length L, since each position predicts the next.
 
     `ids`: (rows, L + 1) int32. `weights`: (rows, L) float32 and `answer`: (rows, L) bool, both of the predicted token.
+    `numbers`: (rows,), which rows these are, where they are always the same (`FixedBatches`).
     """
 
     ids: np.ndarray
     weights: np.ndarray
     answer: np.ndarray
+    numbers: np.ndarray | None = None
 
     @property
     def tokens(self) -> int:
@@ -62,11 +64,47 @@ class Batches:
 
     def after(self, epoch: int, place: int) -> Iterator[tuple[int, int, Batch]]:
         """Batches from `place` in `epoch` on, each with the position `(epoch, place)` that follows it."""
-        while True:
-            batches = self.epoch(epoch)
-            for at in range(place, len(batches)):
-                yield epoch, at + 1, batches[at]
-            epoch, place = epoch + 1, 0
+        return _after(self.epoch, epoch, place)
+
+
+class FixedBatches:
+    """Endless batches of rows that are packed once, so that something can be known of each; epochs shuffle them."""
+
+    def __init__(self, samples: Sequence[Sample], batch_size: int, max_seq_length: int, seed: int) -> None:
+        self.samples = samples
+        self.batch_size = batch_size
+        self.seed = seed
+        order = np.random.default_rng(seed).permutation(len(samples))
+        self.rows = pack([samples[place] for place in order], max_seq_length)
+        if len(self.rows) < batch_size:
+            held = sum(len(sample.ids) for sample in samples)
+            raise DataError(
+                f"the data hold {held} tokens, too few for a batch of {batch_size} x {max_seq_length}: "
+                "add data, or lower --batch-size or --max-seq-length"
+            )
+
+    def epoch(self, number: int) -> list[Batch]:
+        """The batches of pass `number`, in order; the rows left over differ from pass to pass."""
+        order = np.random.default_rng([self.seed, number]).permutation(len(self.rows))
+        count = len(order) // self.batch_size
+        return [self.of(part) for part in order[: count * self.batch_size].reshape(count, -1)]
+
+    def of(self, numbers: np.ndarray) -> Batch:
+        """A batch of these rows."""
+        (batch,) = stack([self.rows[number] for number in numbers], len(numbers))
+        return replace(batch, numbers=numbers)
+
+    def after(self, epoch: int, place: int) -> Iterator[tuple[int, int, Batch]]:
+        """As `Batches.after`."""
+        return _after(self.epoch, epoch, place)
+
+
+def _after(batches_of: Callable[[int], list[Batch]], epoch: int, place: int) -> Iterator[tuple[int, int, Batch]]:
+    while True:
+        batches = batches_of(epoch)
+        for at in range(place, len(batches)):
+            yield epoch, at + 1, batches[at]
+        epoch, place = epoch + 1, 0
 
 
 def held_out(samples: Sequence[Sample], batch_size: int, max_seq_length: int, count: int) -> list[Batch]:

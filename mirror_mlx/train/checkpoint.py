@@ -17,6 +17,7 @@ from mlx.optimizers import Optimizer
 from mlx.utils import tree_flatten, tree_unflatten
 
 from mirror_mlx.errors import DataError
+from mirror_mlx.train.export import save_weights
 
 
 @dataclass
@@ -31,16 +32,24 @@ class Progress:
 
 
 def save(folder: Path, model: nn.Module, optimizer: Optimizer, progress: Progress, settings: dict[str, Any]) -> Path:
-    """Write a checkpoint into `folder` and remove older ones; returns its path."""
+    """Write a checkpoint into `folder` and remove older ones; returns its path.
+
+    Raises DataError where it cannot be written; the one before it is then kept.
+    """
     path = folder / f"checkpoint-{progress.step:08d}"
     partial = folder / ".checkpoint"
     shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    mx.save_safetensors(str(partial / "model.safetensors"), dict(tree_flatten(model.parameters())))
-    state = dict(tree_flatten(optimizer.state))
-    mx.save_safetensors(str(partial / "optimizer.safetensors"), state)
     plain = {"progress": asdict(progress), "settings": settings}
-    (partial / "state.json").write_text(json.dumps(plain, indent=2), encoding="utf-8")
+    try:
+        partial.mkdir(parents=True)
+        save_weights(partial / "model.safetensors", dict(tree_flatten(model.trainable_parameters())))
+        save_weights(partial / "optimizer.safetensors", dict(tree_flatten(optimizer.state)))
+        (partial / "state.json").write_text(json.dumps(plain, indent=2), encoding="utf-8")
+    except (OSError, RuntimeError) as error:
+        shutil.rmtree(partial, ignore_errors=True)
+        kept = f"; {found[-1].name} is kept, --resume goes on from it" if (found := find(folder)) else ""
+        reason = getattr(error, "strerror", None) or str(error)
+        raise DataError(f"cannot write a checkpoint to {folder}: {reason}{kept}") from None
     shutil.rmtree(path, ignore_errors=True)
     partial.rename(path)
     for old in find(folder):
@@ -66,7 +75,10 @@ def read(path: Path) -> tuple[Progress, dict[str, Any]]:
 def restore(path: Path, model: nn.Module, optimizer: Optimizer) -> None:
     """Put the checkpoint's weights and optimizer state in place. Raises DataError where it is damaged."""
     try:
-        model.load_weights(str(path / "model.safetensors"))
+        weights = _load(path / "model.safetensors")
+        if weights.keys() != dict(tree_flatten(model.trainable_parameters())).keys():
+            raise ValueError("it holds another model")
+        model.load_weights(list(weights.items()), strict=False)
         state = tree_unflatten(list(_load(path / "optimizer.safetensors").items()))
     except (OSError, ValueError, RuntimeError) as error:
         raise DataError(f"{path} is damaged ({error}): remove it and train again") from None

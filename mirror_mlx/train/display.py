@@ -4,7 +4,7 @@ from types import TracebackType
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, TaskID, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
 from mirror_mlx.train.checkpoint import Progress
@@ -26,6 +26,7 @@ class Display:
             console=self._console,
         )
         self._settings: Settings | None = None
+        self._before: dict[str, TaskID] = {}
 
     def __enter__(self) -> "Display":
         return self
@@ -33,7 +34,7 @@ class Display:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._settings is not None:
+        if self._settings is not None or self._before:
             self._bar.stop()
 
     def begin(self, settings: Settings, progress: Progress, facts: dict[str, Any]) -> None:
@@ -55,6 +56,13 @@ class Display:
         self._move(progress)
         self._bar.start()
 
+    def report(self, what: str, done: int, total: int) -> None:
+        """Show the work before the first step, one bar for each kind of it."""
+        if what not in self._before:
+            self._before[what] = self._bar.add_task(what, total=total, loss="–", speed="–")
+            self._bar.start()
+        self._bar.update(self._before[what], completed=done, total=total)
+
     def step(self, progress: Progress, metrics: dict[str, Any]) -> None:
         """Move the bar."""
         self._bar.update(self._task, loss=f"{metrics['loss']:.3f}", speed=f"{metrics['tokens_per_second']:.0f}")
@@ -62,8 +70,7 @@ class Display:
 
     def validated(self, progress: Progress, metrics: dict[str, Any]) -> None:
         """Print the figures on what was held out."""
-        told = ", ".join(f"{_WORDS.get(name, name.replace('_', ' '))} {value:.3f}" for name, value in metrics.items())
-        self._console.print(f"step {progress.step}: {told}", highlight=False)
+        self._console.print(f"step {progress.step}: {', '.join(told(metrics))}", highlight=False)
 
     def _move(self, progress: Progress) -> None:
         by_steps = self._settings is not None and self._settings.iters is not None
@@ -72,3 +79,12 @@ class Display:
             completed=progress.step if by_steps else progress.seconds,
             description=f"step {progress.step}",
         )
+
+
+def told(figures: dict[str, float]) -> list[str]:
+    """Figures in words.
+
+    >>> told({"val_loss": 2.5, "hit_rate": 0.875})
+    ['validation loss 2.500', 'hit rate 0.875']
+    """
+    return [f"{_WORDS.get(name, name.replace('_', ' '))} {value:.3f}" for name, value in figures.items()]

@@ -1,5 +1,6 @@
 """The model folder that training ends in: what `mlx_lm.load` and the Hugging Face hub expect to find."""
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -26,12 +27,14 @@ pipeline_tag: text-generation
 """
 
 
-def export(model: nn.Module, config: dict[str, Any], folder: Path, *, dtype: str, about: str, command: str) -> None:
-    """Write the model to `folder`, next to the tokenizer that is already there.
+def export(
+    files: dict[str, dict[str, mx.array]], config: dict[str, Any], folder: Path, *, dtype: str, about: str, command: str
+) -> None:
+    """Write a model to `folder`, next to the tokenizer that is already there.
 
-    `config` is sorted into config.json, floating weights are cast to `dtype` ("float16", "bfloat16", "float32"),
-    generation_config.json names the tokens that end a reply, and README.md says `about` and the `command`. Every
-    file is replaced at once, so that a reader, or a crash, never sees half of one.
+    `files` are the weights of each file. `config` is sorted into config.json, floating weights are cast to `dtype`
+    ("float16", "bfloat16", "float32"), generation_config.json names the tokens that end a reply, and README.md says
+    `about` and the `command`. Every file is replaced at once, so that a reader, or a crash, never sees half of one.
 
     Raises UsageError where a weight is too large for float16.
     """
@@ -41,16 +44,39 @@ def export(model: nn.Module, config: dict[str, Any], folder: Path, *, dtype: str
     generation = {"eos_token_id": ends}
     if tokenizer.pad_token_id is not None:
         config["pad_token_id"] = generation["pad_token_id"] = tokenizer.pad_token_id
-    weights = {name: _cast(name, value, dtype) for name, value in tree_flatten(model.parameters())}
     hidden = folder / ".partial"
     hidden.mkdir(exist_ok=True)
-    mx.save_safetensors(str(hidden / "model.safetensors"), weights, metadata={"format": "mlx"})
+    for file, weights in files.items():
+        cast = {name: _cast(name, value, dtype) for name, value in weights.items()}
+        save_weights(hidden / file, cast)
     save_config(config, hidden / "config.json")
     (hidden / "generation_config.json").write_text(json.dumps(generation, indent=4, sort_keys=True), encoding="utf-8")
-    (hidden / "README.md").write_text(README.format(about=about, command=command), encoding="utf-8")
+    write_readme(hidden, about, command)
     for path in sorted(hidden.iterdir()):
         os.replace(path, folder / path.name)
     hidden.rmdir()
+
+
+def write_readme(folder: Path, about: str, command: str) -> None:
+    """README.md: what this is, and the command that made it."""
+    (folder / "README.md").write_text(README.format(about=about, command=command), encoding="utf-8")
+
+
+def weights_of(model: nn.Module) -> dict[str, dict[str, mx.array]]:
+    """A whole model in one file."""
+    return {"model.safetensors": dict(tree_flatten(model.parameters()))}
+
+
+def save_weights(path: Path, weights: dict[str, mx.array]) -> None:
+    """Write a safetensors file. Raises OSError where it does not come out whole: MLX does not look whether it does."""
+    mx.eval(list(weights.values()))
+    mx.save_safetensors(str(path), weights, metadata={"format": "mlx"})
+    with path.open("rb") as file:
+        header = int.from_bytes(file.read(8), "little")
+        os.fsync(file.fileno())
+    wanted = 8 + header + sum(value.nbytes for value in weights.values())
+    if path.stat().st_size != wanted:
+        raise OSError(errno.ENOSPC, f"only {path.stat().st_size} of {wanted} bytes were written", str(path))
 
 
 def end_tokens(tokenizer: Any) -> list[int]:

@@ -14,40 +14,12 @@ import mlx.nn as nn
 
 from mirror_mlx.errors import UsageError
 from mirror_mlx.train import data, loop, loss, model, tokenizer
+from mirror_mlx.train.architecture import ARCHITECTURE
 from mirror_mlx.train.batches import Batch, Batches, held_out
 from mirror_mlx.train.checkpoint import Progress
-from mirror_mlx.train.export import export
+from mirror_mlx.train.export import export, weights_of
 from mirror_mlx.train.settings import Settings, flag, read_json
 from mirror_mlx.train.task import Arrays, sample_facts
-
-ARCHITECTURE: dict[str, Any] = {
-    "architectures": ["Qwen3ForCausalLM"],
-    "attention_bias": False,
-    "head_dim": 32,
-    "hidden_act": "silu",
-    "hidden_size": 256,
-    "intermediate_size": 896,
-    "max_position_embeddings": 2048,
-    "model_type": "qwen3",
-    "num_attention_heads": 8,
-    "num_hidden_layers": 8,
-    "num_key_value_heads": 4,
-    "rms_norm_eps": 1e-6,
-    "rope_theta": 10000.0,
-    "tie_word_embeddings": True,
-}
-"""The bundled demo target: Qwen3 with 8.1 M parameters at 4,096 entries of vocabulary."""
-
-SHAPE = (
-    "hidden_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "num_key_value_heads",
-    "head_dim",
-    "intermediate_size",
-    "max_position_embeddings",
-)
-"""The keys of a config.json that are flags as well."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +110,7 @@ class LmTask:
     def publish(self, progress: Progress, figures: dict[str, float]) -> None:
         s = self.settings
         about = describe(self.model, self.config.get("model_type", "language"), progress, figures)
-        export(self.model, self.config, Path(s.out), dtype=s.dtype, about=about, command=s.command())
+        export(weights_of(self.model), self.config, Path(s.out), dtype=s.dtype, about=about, command=s.command())
 
     def facts(self) -> dict[str, Any]:
         return sample_facts(self, self.held, self.settings.max_seq_length, model.count(self.model))

@@ -22,7 +22,7 @@ def build(config: dict[str, Any], seed: int) -> nn.Module:
         model = model_class(args_class.from_dict(config))
     except (KeyError, TypeError, ValueError) as error:
         raise UsageError(f"no model can be made of this configuration: {error}") from None
-    _initialise(model, config.get("num_hidden_layers", 1))
+    initialise(model, config.get("num_hidden_layers", 1))
     mx.eval(model.parameters())
     return model
 
@@ -56,12 +56,13 @@ def count(model: nn.Module) -> int:
     return sum(value.size for _, value in tree_flatten(model.parameters()))
 
 
-def _initialise(model: nn.Module, layers: int) -> None:
+def initialise(model: nn.Module, layers: int) -> None:
     """Normal weights: 0.02 for embeddings, 1/√inputs for products, less where a layer adds to the residual stream."""
     fresh = []
     for name, value in tree_flatten(model.parameters()):
         if value.ndim == 2:
-            scale = 0.02 if "embed" in name else value.shape[1] ** -0.5
+            # An exchange between tracks starts as none.
+            scale = 0.02 if "embed" in name else 0.0 if "align" in name else value.shape[1] ** -0.5
             if name.endswith(("o_proj.weight", "down_proj.weight")):
                 scale /= (2 * layers) ** 0.5
             value = mx.random.normal(value.shape, scale=scale)

@@ -140,6 +140,8 @@ def fingerprint(paths: tuple[str, ...]) -> str:
     for path in paths:
         try:
             digest.update(Path(path).read_bytes())
+        except FileNotFoundError:
+            raise DataError(f"{path} not found: expected chats (.jsonl) or text") from None
         except OSError as error:
             raise DataError(f"cannot read {path}: {error.strerror}") from None
     return digest.hexdigest()

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import mlx.core as mx
 
 from mirror_mlx.draft.streaming.layout import Feed, lay_out
+from mirror_mlx.draft.streaming.model import whole
 from mirror_mlx.draft.streaming.segments import Segments
 from mirror_mlx.errors import UsageError
 from mirror_mlx.messages import Candidates, Key, Root
@@ -135,13 +136,8 @@ class StreamingDraft:
         return found
 
     def _whole(self, logits: mx.array) -> mx.array:
-        """Logits over the whole vocabulary, by whose ids the noise goes: what a trimmed head lacks is impossible."""
-        ids = self._segments.token_ids
-        if ids is None:
-            return logits
-        whole = mx.full((logits.shape[0], self.vocab_size), -mx.inf)
-        whole[:, ids] = logits.astype(mx.float32)
-        return whole
+        """Over the whole vocabulary, by whose ids the noise goes."""
+        return whole(logits, self._segments.token_ids, self.vocab_size)
 
     def _check(self, tokens: Sequence[int]) -> None:
         if not all(0 <= token < self.vocab_size for token in tokens):

@@ -150,3 +150,15 @@ class StreamingModel(nn.Module):
         for part in parts[1:]:
             total = total + part
         return total
+
+
+def whole(logits: mx.array, ids: mx.array | None, vocab_size: int) -> mx.array:
+    """Logits [R, V'] of a trimmed head over the whole vocabulary [R, V]: what it lacks is impossible.
+
+    `ids` [V'] are the full ids of its rows; None: nothing is trimmed.
+    """
+    if ids is None:
+        return logits
+    spread = mx.full((logits.shape[0], vocab_size), -mx.inf)
+    spread[:, ids] = logits.astype(mx.float32)
+    return spread

@@ -73,14 +73,18 @@ def _made(
 
 def save(model: StreamingModel, folder: Path) -> None:
     """Write the weights into `folder`; config.json is `model.config.to_json()`, which the caller writes."""
+    for name, weights in files(model).items():
+        mx.save_safetensors(str(folder / name), weights, metadata={"format": "mlx"})
+
+
+def files(model: StreamingModel) -> dict[str, dict[str, mx.array]]:
+    """The weights by file, as they lie in a folder."""
     weights = dict(tree_flatten(model.parameters()))
-    own = {}
-    if model.config.tracks == 1:
-        own = {name: value for name, value in weights.items() if not name.startswith(_DENSE)}
-        weights = {name.removeprefix(_DENSE): value for name, value in weights.items() if name.startswith(_DENSE)}
-    mx.save_safetensors(str(folder / MAIN), weights, metadata={"format": "mlx"})
-    if own:
-        mx.save_safetensors(str(folder / OWN), own, metadata={"format": "mlx"})
+    if model.config.tracks > 1:
+        return {MAIN: weights}
+    own = {name: value for name, value in weights.items() if not name.startswith(_DENSE)}
+    main = {name.removeprefix(_DENSE): value for name, value in weights.items() if name.startswith(_DENSE)}
+    return {MAIN: main, OWN: own} if own else {MAIN: main}
 
 
 def from_dense(folder: Path, *, boundary: int | None, streams: int) -> StreamingModel:
