@@ -15,14 +15,15 @@ LAYERS = [
     {"errors", "messages", "blas", "threads", "problems"},
     {"trace", "verify", "outcomes", "speculation"},
     {"rounds", "options"},
-    {"sampling", "ranking", "interpose", "limits", "rollback", "prompts"},
+    {"sampling", "ranking", "interpose", "limits", "rollback", "prompts", "hub"},
     {"target", "draft"},
     {"worker"},
     {"rendezvous"},
     {"decoding"},
     {"engine"},
     {"loading"},
-    {"train", "bench"},
+    {"train"},
+    {"bench"},
     {"cli"},
 ]
 PURE = {"errors", "messages", "trace", "verify", "outcomes", "speculation", "rounds", "options"}

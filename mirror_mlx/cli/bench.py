@@ -1,230 +1,44 @@
-"""`mirror-mlx bench`: measure this machine."""
+"""`mirror-mlx bench`: measure this machine, or a pair."""
 
 import argparse
-import json
-import re
-import sys
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stdout
-from importlib.util import find_spec
-from pathlib import Path
-from typing import Any
 
-from mirror_mlx.cli import flags
-from mirror_mlx.errors import MirrorError, UsageError
-from mirror_mlx.messages import PREDICTORS
+from mirror_mlx.cli import bench_law, bench_problems, bench_tap, bench_training, bench_variants
 
 EPILOG = """examples:
   mirror-mlx bench law                                does the draft's work hide behind verification?
   mirror-mlx bench law --steps 300 --plot law.png     the same, and a picture of some steps
   mirror-mlx bench law --pass-ms 20                   with a draft that is too slow for this target
+  mirror-mlx bench tap                                who foresees the outcome: tap, draft, or both?
+  mirror-mlx bench tap --model pair --write           the same, and its pair.json gets the best exit layer
+  mirror-mlx bench variants --exact                   what does a streaming draft save, and cost?
+  mirror-mlx bench problems --show 5                  how often is the bundled pair right?
+  mirror-mlx bench training --long                    how long will training take, and what fits into memory?
 """
 
-LAW = """\
-Does a step cost what verification costs, while the draft prepares the next window beside it?
-
-The lab: the target gets MLP columns that change nothing but its cost (--params), the draft waits until a set
-time is over in each pass (--pass-ms), as on a Neural Engine, and each has a core of its own. A bare verify is the
-verification of the very same windows with no draft at all. All tokens are compared with plain decoding.
-"""
-
-ROWS = (
-    ("verify_ms", "bare verify, ms"),
-    ("step_ms", "step, ms"),
-    ("step_over_verify", "step ÷ bare verify"),
-    ("draft_ms", "draft busy, ms"),
-    ("hidden_draft_ms", "of it hidden, ms"),
-    ("hidden_share", "share hidden, all steps"),
-    ("pass_ms", "one draft pass, ms"),
-    ("rendezvous_us", "rendezvous, µs"),
-    ("hit_rate", "hit rate"),
-    ("tokens_per_step", "tokens per step"),
-    ("steps", "steps"),
-)
-
-
-_BUSY = 0.15  # cores in other programs' hands, above which the figures are not this program's alone
+KINDS = {
+    "law": (bench_law, "step time against bare verification, in the lab"),
+    "tap": (bench_tap, "how often tap and draft foresee the outcome, by exit layer"),
+    "variants": (bench_variants, "serial speculation and Mirror, with each of a pair's drafts"),
+    "problems": (bench_problems, "is what a model says right? word problems it has never seen"),
+    "training": (bench_training, "tokens a second and memory of each kind of training"),
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what can be measured."""
     parser.epilog = EPILOG
     kinds = parser.add_subparsers(dest="kind", metavar="WHAT", required=True, parser_class=type(parser))
-    law = kinds.add_parser(
-        "law",
-        help="step time against bare verification, in the lab",
-        description=LAW,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    _add_law(law)
-
-
-def _add_law(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("lab")
-    group.add_argument("--model", metavar="NAME", default="demo", help="target, or a pair (default: demo)")
-    group.add_argument("--draft-model", metavar="NAME", help="draft (default: the pair's own)")
-    group.add_argument(
-        "--params", metavar="N", type=_count, default=160_000_000, help="inflate the target to N (default: 160M); 0: no"
-    )
-    group.add_argument(
-        "--pass-ms", metavar="MS", type=float, default=10.0, help="time of each draft pass (default: 10); 0: its own"
-    )
-    group = parser.add_argument_group("measurement")
-    group.add_argument("--steps", metavar="N", type=int, default=100, help="steps to measure, at least (default: 100)")
-    group.add_argument(
-        "--unpaced",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="measure with the draft at its own speed as well (default: yes)",
-    )
-    group.add_argument("--json", action="store_true", help="one JSON object with every figure")
-    group.add_argument("--plot", metavar="FILE.png", help="draw both devices over some consecutive steps")
-    group = parser.add_argument_group("decoding")
-    for flag, default, what in (
-        ("--num-draft-tokens", 7, "proposals in a window"),
-        ("--kappa", 8, "outcomes prepared for each row and predictor"),
-        ("--max-roots", 64, "all outcomes of a step"),
-    ):
-        group.add_argument(flag, metavar="N", type=int, default=default, help=f"{what} (default: {default})")
-    group.add_argument(
-        "--exit-layer", metavar="N", type=int, help="target layer the tap reads (default: where a rollout still fits)"
-    )
-    group.add_argument("--predictor", choices=PREDICTORS, default="hybrid", help="who predicts (default: hybrid)")
-    group.add_argument("--temp", metavar="N", type=float, default=0.0, help="temperature (default: 0, greedy)")
-    group.add_argument("--seed", metavar="N", type=int, default=0, help="of the sampling (default: 0)")
+    for name, (module, summary) in KINDS.items():
+        kind = kinds.add_parser(
+            name,
+            help=summary,
+            description=module.DESCRIPTION,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        module.add_arguments(kind)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure and print. 0, or 1 where the tokens were not those of plain decoding."""
-    if args.plot is not None:
-        _check_plot(args.plot)
-    with redirect_stdout(sys.stderr), flags.in_flags(vars(args)), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from mirror_mlx import blas
-        from mirror_mlx.bench.law import Settings, measure
-
-        settings = Settings(**{name: getattr(args, name) for name in Settings.__dataclass_fields__})
-        if blas.missing() is not None:
-            print(f"mirror-mlx: {blas.missing()}", file=sys.stderr)
-        with _progress(settings.steps) as report:
-            found, runs = measure(settings, report)
-    if args.plot is not None:
-        from mirror_mlx.bench.plot import draw
-
-        with _written(args.plot):
-            draw(runs, settings.num_draft_tokens, Path(args.plot).expanduser(), _caption(found))
-    if args.json:
-        print(json.dumps(_rounded(found)))
-    else:
-        _print(found)
-    others = found["other_programs_cores"]
-    if others is not None and others > _BUSY:
-        print(f"mirror-mlx: other programs took {others:.1f} cores meanwhile: measure again when idle", file=sys.stderr)
-    if not found["identical"]:
-        print("mirror-mlx: a run's tokens were not those of plain decoding", file=sys.stderr)
-        return 1
-    return 0
-
-
-def _count(text: str) -> int:
-    """A number of parameters.
-
-    >>> _count("131M"), _count("1.5e8")
-    (131000000, 150000000)
-    """
-    match = re.fullmatch(r"([\d.]+(?:e\d+)?)([KMB]?)", text.strip(), re.IGNORECASE)
-    try:
-        return round(float(match[1]) * {"": 1, "K": 1e3, "M": 1e6, "B": 1e9}[match[2].upper()])  # type: ignore[index]
-    except (TypeError, ValueError, OverflowError):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of parameters, such as 131M") from None
-
-
-def _check_plot(path: str) -> None:
-    flags.check_writable(path, "--plot")
-    if Path(path).suffix.lower() not in (".png", ".svg", ".pdf"):
-        raise UsageError(f"--plot {path}: give it a name that ends in .png, .svg or .pdf")
-    if find_spec("matplotlib") is None:
-        raise UsageError("--plot needs matplotlib: pip install 'mirror-mlx[plot]'")
-
-
-@contextmanager
-def _written(path: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as reason:
-        raise MirrorError(f"--plot {path} cannot be written: {reason.strerror}") from None
-
-
-@contextmanager
-def _progress(steps: int) -> Iterator[Callable[[int, str], None]]:
-    """A bar on stderr while it runs, if that is a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = TextColumn("{task.description:<24}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
-    console = Console(stderr=True)
-    # No refresh thread: it would take its share of a core that is being measured.
-    with Progress(
-        *columns, console=console, transient=True, auto_refresh=False, disable=not console.is_terminal
-    ) as bar:
-        task = bar.add_task("", total=steps)
-        yield lambda done, what: bar.update(task, completed=min(done, steps), description=what, refresh=True)
-
-
-def _caption(found: dict[str, Any]) -> str:
-    lab = found["lab"]
-    pace = f"{lab['pass_ms']:g} ms a pass" if lab["pass_ms"] else "at its own speed"
-    draft = f"{lab['draft_params'] / 1e6:.1f} M parameters" if lab["draft_params"] else "no model"
-    return f"target {lab['params'] / 1e6:.0f} M parameters, draft {draft}, {pace}; {lab['cores']}"
-
-
-def _print(found: dict[str, Any]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    lab, free = found["lab"], found.get("unpaced")
-    table = Table(box=None, pad_edge=False)
-    table.add_column("medians")
-    for title in ("paced", "p10 … p90", *(["own speed"] if free else [])):
-        table.add_column(title, justify="right")
-    for key, label in ROWS:
-        spread = found.get(f"{key}_p10_p90")
-        between = " … ".join(f"{value:.1f}" for value in spread) if spread else ""
-        table.add_row(label, _cell(found[key]), between, *([_cell(free[key])] if free else []))
-    console = Console(highlight=False, soft_wrap=True)
-    console.print(_caption(found))
-    console.print(
-        f"{lab['num_draft_tokens']} proposals, κ {lab['kappa']}, {lab['max_roots']} roots, {lab['predictor']} "
-        f"predictor, tap after {lab['exit_layer']} of {lab['layers']} layers, temperature {lab['temp']:g}\n"
-    )
-    console.print(table)
-    console.print(f"\n{_budget_line(found)}")
-    console.print("by next window, ms: " + ", ".join(f"{k} {v:.1f}" for k, v in found["step_ms_by_next"].items()))
-    console.print(
-        "hit rate by row: " + " ".join("–" if rate is None else f"{rate:.2f}" for rate in found["hit_rate_by_row"])
-    )
-    console.print(f"tokens equal those of plain decoding: {'yes' if found['identical'] else 'NO'}")
-
-
-def _budget_line(found: dict[str, Any]) -> str:
-    room = f"{found['after_glue_ms']:.0f} ms after the glue"
-    if found["after_tap_ms"] is not None:
-        room += f", {found['after_tap_ms']:.0f} ms after the tap"
-    return (
-        f"a rollout takes {found['draft_serial_ms']:.0f} ms in passes, {found['draft_serial_over_verify']:.2f} of a "
-        f"bare verify; it has {room}: it {'fits' if found['fits'] else 'does not fit'}"
-    )
-
-
-def _cell(value: float) -> str:
-    return str(value) if isinstance(value, int) else f"{value:.3f}" if value < 10 else f"{value:.1f}"
-
-
-def _rounded(value: Any) -> Any:
-    if isinstance(value, float):
-        return round(value, 4)
-    if isinstance(value, dict):
-        return {key: _rounded(item) for key, item in value.items()}
-    return [_rounded(item) for item in value] if isinstance(value, list) else value
+    """Measure and print; the exit status of the kind."""
+    return KINDS[args.kind][0].run(args)

@@ -1,0 +1,232 @@
+"""The paper's four variants: serial speculation and Mirror, each with an autoregressive and a streaming draft.
+
+For each: tokens a step, and what a window costs the draft. J is the number of its passes, η̄ how many tokens a pass
+proposes for a branch (arXiv 2510.13161, 3.2).
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from statistics import mean, median
+from typing import Any
+
+import mlx.core as mx
+
+from mirror_mlx import blas, loading
+from mirror_mlx.bench import prompts
+from mirror_mlx.bench.lab import Cores, Others, Pace, PacedDraft, inflate
+from mirror_mlx.draft.protocol import Draft, Streaming
+from mirror_mlx.engine import Engine
+from mirror_mlx.errors import UsageError
+from mirror_mlx.messages import Candidates, Key, Root
+from mirror_mlx.sampling import Sampling
+
+Report = Callable[[int, str], None]
+MODES = ("sd", "mirror")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What to compare.
+
+    drafts   name → folder; a streaming one also runs in exact mode if `exact`
+    params   inflate the target to so many parameters; 0: as it is
+    pass_ms  pace each draft pass to so many milliseconds; 0: as long as it takes
+    roots    all outcomes prepared in a step of Mirror
+    """
+
+    model: str
+    drafts: Mapping[str, str]
+    temps: tuple[float, ...] = (0.0, 1.0)
+    num_draft_tokens: int = 7
+    kappa: int = 8
+    roots: int = 64
+    exact: bool = False
+    params: int = 0
+    pass_ms: float = 0.0
+    prompts: str | None = None
+    limit: int = 12
+    max_tokens: int = 96
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("num_draft_tokens", "kappa", "roots", "limit", "max_tokens"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"{name} is {getattr(self, name)}: it must be 1 or more")
+        if self.params < 0 or self.pass_ms < 0:
+            raise UsageError("params and pass_ms must be 0 or more")
+
+
+class Meter:
+    """A draft that notes each pass, how long it took and what it proposed for each branch, and each step, how long it
+    worked in it and in how many passes."""
+
+    def __init__(self, draft: Draft) -> None:
+        self._draft = draft
+        self.max_roots = draft.max_roots
+        self.passes: list[tuple[float, list[int]]] = []
+        self.windows: list[tuple[float, int]] = []
+        self._window, self._count = 0.0, 0
+
+    def begin(self, sampling: Sampling) -> None:
+        self._draft.begin(sampling)
+
+    def prefill(self, tokens: Sequence[int]) -> None:
+        self._draft.prefill(tokens)
+
+    def glue(self, tokens: Sequence[int], candidates: int) -> Candidates | None:
+        return self._timed(lambda: self._draft.glue(tokens, candidates))
+
+    def expand(self, roots: Sequence[Root]) -> None:
+        self._draft.expand(roots)
+
+    def advance(self, keys: Sequence[Key]) -> Mapping[Key, Sequence[int]]:
+        before = self._window
+        found = self._timed(lambda: self._draft.advance(keys))
+        self._count += 1
+        self.passes.append((self._window - before, [len(tokens) for tokens in found.values()]))
+        return found
+
+    def commit(self, rows: int) -> None:
+        self.windows.append((self._window, self._count))
+        self._window, self._count = 0.0, 0
+        self._draft.commit(rows)
+
+    def rewind(self, length: int) -> None:
+        self._draft.rewind(length)
+
+    def close(self) -> None:
+        self._draft.close()
+
+    def _timed(self, work: Callable[[], Any]) -> Any:
+        began = time.perf_counter()
+        found = work()
+        self._window += 1e3 * (time.perf_counter() - began)
+        return found
+
+
+def measure(settings: Settings, report: Report = lambda done, what: None) -> dict[str, Any]:
+    """Run every variant on the same prompts. Returns figures by variant; `identical` compares with plain decoding."""
+    blas.set_threads(1)
+    cores = Cores()
+    with loading.load(settings.model, mode="mirror") as engine:
+        target = engine.target
+        model, tokenizer, adapter, exit_layer = target.model, engine.tokenizer, target.adapter, target.exit_layer
+    texts = prompts.read(settings.prompts, settings.limit) if settings.prompts else prompts.made(
+        settings.seed, settings.limit
+    )  # fmt: skip
+    asked = [prompts.tokens(tokenizer, text) for text in texts]
+    size = inflate(model, settings.params) if settings.params else 0
+    others, rows, done = Others(), [], 0
+    ways = [
+        (name, folder, mode, exact)
+        for name, folder in settings.drafts.items()
+        for exact in ((False, True) if settings.exact else (False,))
+        for mode in MODES
+    ]
+    for temperature in settings.temps:
+        sampling = Sampling(temperature=temperature, seed=settings.seed)
+        plain: list[list[int]] | None = None
+        for name, folder, mode, exact in ways:
+            draft = loading.load_draft(Path(folder), model, tokenizer)
+            if exact and not isinstance(draft, Streaming):
+                draft.close()
+                continue
+            if isinstance(draft, Streaming):
+                draft.use(None, exact=exact)
+            meter = Meter(PacedDraft(draft, Pace(settings.pass_ms / 1e3)))
+            options = {
+                "mode": mode, "num_draft_tokens": settings.num_draft_tokens, "kappa": settings.kappa,
+                "max_roots": settings.roots, "exit_layer": exit_layer, "draft_timeout": 30.0,
+            }  # fmt: skip
+            with (
+                cores.for_target(),
+                Engine(model, tokenizer, meter, draft_work=cores.for_draft, tap=adapter, **options) as engine,
+            ):
+                if plain is None:
+                    plain = _plain(model, tokenizer, asked, sampling, settings.max_tokens, cores.for_target)
+                label = f"{mode}, {name}" + (", exact" if exact else "")
+                row = _run(engine, meter, asked, plain, sampling, settings, partial(_told, report, done, label))
+            done += len(asked)
+            rows.append(
+                {"variant": label, "mode": mode, "draft": name, "exact": exact, "temperature": temperature} | row
+            )
+    setup = {
+        "model": Path(settings.model).name, "cores": str(cores), "params": size, "pass_ms": settings.pass_ms,
+        "num_draft_tokens": settings.num_draft_tokens, "kappa": settings.kappa, "roots": settings.roots,
+        "prompts": len(asked), "max_tokens": settings.max_tokens, "other_programs_cores": others.cores(),
+        "device": str(mx.default_device()),
+    }  # fmt: skip
+    return {"setup": setup, "variants": rows, "streaming": _against(rows)}
+
+
+def _told(report: Report, done: int, label: str, number: int) -> None:
+    report(done + number, label)
+
+
+def _plain(
+    model: Any, tokenizer: Any, asked: Sequence[list[int]], sampling: Sampling, limit: int,
+    device: Callable[[], AbstractContextManager[Any]] = nullcontext,
+) -> list[list[int]]:  # fmt: skip
+    with Engine(model, tokenizer, mode="ar") as engine:
+        return [[r.token for r in engine.stream(tokens, limit, sampling)] for tokens in asked]
+
+
+def _run(
+    engine: Engine, meter: Meter, asked: Sequence[list[int]], plain: Sequence[list[int]], sampling: Sampling,
+    settings: Settings, report: Callable[[int], None],
+) -> dict[str, Any]:  # fmt: skip
+    for _ in engine.stream(asked[0], 16, sampling):
+        pass
+    meter.passes, meter.windows = [], []
+    steps = tokens = hits = predicted = 0.0
+    speeds, verifies = [], []
+    identical = True
+    for number, text in enumerate(asked):
+        report(number)
+        said = [r.token for r in engine.stream(text, settings.max_tokens, sampling)]
+        identical &= said == plain[number]
+        stats = engine.stats
+        steps, tokens = steps + stats.steps, tokens + stats.tokens
+        hits, predicted = hits + stats.hit_rate * stats.steps, predicted + stats.steps
+        speeds.append(stats.generation_tps)
+        verifies.append(stats.verify_ms)
+    emitted = [count for _, counts in meter.passes for count in counts]
+    windows = [(ms, count) for ms, count in meter.windows if count]
+    return {
+        "tokens_per_step": tokens / max(steps, 1),
+        "hit_rate": hits / predicted if engine.options.mode == "mirror" and predicted else None,
+        "passes_per_window": median(count for _, count in windows) if windows else 0,
+        "tokens_per_pass": mean(emitted) if emitted else 0.0,
+        "pass_ms": median(ms for ms, _ in meter.passes) if meter.passes else 0.0,
+        "window_ms": median(ms for ms, _ in windows) if windows else 0.0,
+        "verify_ms": median(verifies),
+        "tokens_per_second": median(speeds),
+        "steps": int(steps),
+        "identical": identical,
+    }
+
+
+def _against(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Each streaming variant against the autoregressive one of the same mode and temperature."""
+    found = []
+    for row in rows:
+        base = next(
+            (
+                other
+                for other in rows
+                if other["tokens_per_pass"] <= 1 < row["tokens_per_pass"]
+                and (other["mode"], other["temperature"]) == (row["mode"], row["temperature"])
+            ),
+            None,
+        )
+        if base is not None:
+            found.append({
+                "variant": row["variant"], "temperature": row["temperature"],
+                "window_time_ratio": row["window_ms"] / max(base["window_ms"], 1e-9),
+                "tokens_per_step_ratio": row["tokens_per_step"] / max(base["tokens_per_step"], 1e-9),
+            })  # fmt: skip
+    return found
