@@ -123,13 +123,24 @@ class Sampler:
         for block in wanted:
             if block not in self._blocks:
                 keys = [[self._gumbel_key, p] for p in range(block * _BLOCK, (block + 1) * _BLOCK)]
-                draw = mx.vmap(partial(_gumbel, vocab_size))
+                draw = mx.vmap(partial(_gumbel, _drawn(vocab_size)))
                 self._blocks[block] = draw(mx.array(keys, dtype=mx.uint32))
         for block in [b for b in self._blocks if b < wanted[0] - 1]:
             del self._blocks[block]
         rows = mx.concatenate([self._blocks[block] for block in wanted])
         offset = {block: i * _BLOCK for i, block in enumerate(wanted)}
-        return rows[mx.array([offset[p // _BLOCK] + p % _BLOCK for p in positions])]
+        return rows[mx.array([offset[p // _BLOCK] + p % _BLOCK for p in positions]), :vocab_size]
+
+
+def _drawn(vocab_size: int) -> int:
+    """How many entries are drawn for a vocabulary: a family's models differ in their padding (151,936 and 152,064 in
+    Qwen2.5), and a token's noise must not.
+
+    >>> _drawn(151_936), _drawn(152_064), _drawn(4096)
+    (163840, 163840, 4096)
+    """
+    step = 1 << max(vocab_size.bit_length() - 4, 0)
+    return -(-vocab_size // step) * step
 
 
 def _gumbel(vocab_size: int, key: mx.array) -> mx.array:

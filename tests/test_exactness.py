@@ -1,6 +1,6 @@
 """The bundled pair: Mirror equals plain decoding token for token, over every combination of what can be set.
 
-`make test` takes every combination's draft, predictor and temperature at least once; all 1,080 are `slow`:
+`make test` takes every combination's draft, predictor and temperature at least once; all 1,512 are `slow`:
 `pytest -m slow tests/test_exactness.py -s` prints how many tokens were compared.
 """
 
@@ -11,14 +11,14 @@ import pytest
 
 from mirror_mlx import Engine, Sampling
 from mirror_mlx.draft import ScriptedDraft
-from mirror_mlx.loading import load, load_draft
+from mirror_mlx.loading import DEMO, load, load_draft
 
 PREDICTORS = ["tap", "draft", "hybrid"]
 FALLBACKS = ["jit", "empty"]
 GAMMAS = [1, 3, 7, 12]
 KAPPAS = [1, 4, 8]
 TEMPERATURES = [0.0, 0.7, 1.0]
-DRAFTS = ["trained", "perfect", "random", "wrong", "out of vocabulary"]
+DRAFTS = ["streaming", "exact", "autoregressive", "perfect", "random", "wrong", "out of vocabulary"]
 COUNT = 24
 QUESTIONS = [
     "A farmer has 14 cows and buys 9 more. Each cow gives 5 liters of milk. How many liters does he get?",
@@ -30,7 +30,7 @@ QUESTIONS = [
 
 @pytest.fixture(scope="module")
 def pair():
-    """The loaded target and its tokenizer, and the trained draft."""
+    """The loaded target, its tokenizer and its trained tap."""
     engine = load("demo", mode="mirror")
     yield engine
     engine.close()
@@ -68,13 +68,15 @@ def differences(pair, plain, predictor, fallback, gamma, kappa, temperature, kin
     messages = [{"role": "user", "content": question}]
     length = len(pair.tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False))
     model = pair.target.model
-    if kind == "trained":
-        made = load_draft("demo", model, pair.tokenizer)
+    options = {"predictor": predictor, "fallback": fallback, "num_draft_tokens": gamma, "kappa": kappa}
+    if kind in ("streaming", "exact"):
+        made = load_draft(DEMO / "draft", model, pair.tokenizer)
+        options["stream_mode"] = "exact" if kind == "exact" else "trust"
+    elif kind == "autoregressive":
+        made = load_draft(DEMO / "draft-ar", model, pair.tokenizer)
     else:
         made = draft_of(kind, expected, length, pair.target.vocab_size, rng)
-    with Engine(
-        model, pair.tokenizer, made, predictor=predictor, fallback=fallback, num_draft_tokens=gamma, kappa=kappa
-    ) as engine:
+    with Engine(model, pair.tokenizer, made, tap=pair.target.adapter, **options) as engine:
         engine._eos = set()
         sampling = Sampling(temperature=temperature, seed=7)
         tokens = [r.token for r in engine.stream(messages, max_tokens=COUNT, sampling=sampling)]

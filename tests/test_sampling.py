@@ -1,3 +1,5 @@
+import math
+
 import mlx.core as mx
 import numpy as np
 import pytest
@@ -102,3 +104,11 @@ def test_extremes_are_harmless():
 def test_values_out_of_range_are_named(bad):
     with pytest.raises(UsageError, match=next(iter(bad))):
         Sampling(**bad)
+
+
+def test_the_noise_of_a_token_does_not_depend_on_padding():
+    small, large = (Sampler(Sampling(temperature=1.0, seed=3)) for _ in range(2))
+    zeros = mx.zeros((2, 1000))
+    few = small.scores(zeros, [5, 40]) + math.log(1000)
+    more = large.scores(mx.zeros((2, 1020)), [5, 40]) + math.log(1020)
+    assert mx.allclose(few, more[:, :1000], atol=1e-5)

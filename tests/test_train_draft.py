@@ -23,7 +23,18 @@ from mirror_mlx.draft import AutoregressiveDraft, StreamingDraft
 from mirror_mlx.draft.streaming import load
 from mirror_mlx.errors import DataError, ModelError, UsageError
 from mirror_mlx.sampling import Sampler
-from mirror_mlx.train import answers, checkpoint, draft, draft_model, loss, metrics, policy, teacher, tokenizer
+from mirror_mlx.train import (
+    answers,
+    checkpoint,
+    draft,
+    draft_loss,
+    draft_model,
+    loss,
+    metrics,
+    policy,
+    teacher,
+    tokenizer,
+)
 from mirror_mlx.train.draft import DraftSettings
 from mirror_mlx.train.lm import LmSettings
 
@@ -268,6 +279,23 @@ def test_a_verdict_is_what_the_runtime_would_decide(schooled):
     assert isinstance(samplers[0], Sampler)
 
 
+def test_a_large_vocabulary_changes_memory_not_the_gradient(monkeypatch):
+    ids = mx.array([[3, 5, 8, 13, 21, 34], [2, 7, 1, 8, 2, 8]])
+    gradients = []
+    for large in (1 << 14, 1):
+        monkeypatch.setattr(draft_loss, "LARGE", large)
+        model = streams.tiny({"streams": 2, "tracks": 2})
+        made = draft_loss.DraftLoss(model, 259, kind="lk", streams=2, stream_weight=0.5)
+        best, logprobs = teacher.best_of(mx.random.normal((2, 5, 259), key=mx.random.key(1)), 8)
+        judged = draft_loss.Judged(ids[:, 1:], mx.ones((2, 5)), 0.5 * mx.ones((2, 5)), best, logprobs)
+        (total, _), found = nn.value_and_grad(model, made)(ids, judged)
+        gradients.append((total, dict(tree_flatten(found))))
+    (one, other), (first, second) = zip(*gradients, strict=True)
+    assert mx.allclose(one, other, rtol=1e-5)
+    assert all(mx.allclose(first[name], second[name], rtol=1e-3, atol=1e-5) for name in first)
+    assert any(name.startswith("stream_embeddings") and mx.abs(first[name]).max() > 0 for name in first)
+
+
 def test_a_smaller_head_is_the_head_as_far_as_it_goes():
     model = streams.tiny()
     text = mx.array([[3, 5, 8, 13]])
@@ -279,3 +307,18 @@ def test_a_smaller_head_is_the_head_as_far_as_it_goes():
     factored = draft_model.with_head(model, counts, model.config.hidden_size, None)
     assert mx.allclose(factored(text), model(text), atol=1e-3)
     assert draft_model.with_head(model, counts, None, None) is model
+
+
+def test_ids_the_draft_or_the_target_lacks(settings, schooled, tmp_path):
+    """A draft whose vocabulary is not padded as far as the target's learns what it has; a target without logits for
+    its own tokenizer is refused."""
+    config = json.loads((schooled / "target" / "config.json").read_text())
+    model = streams.tiny(vocab_size=config["vocab_size"] - 4)
+    places = draft_loss.places(model, config["vocab_size"])
+    assert places.tolist() == [*range(config["vocab_size"] - 4), -1, -1, -1, -1]
+    assert draft_loss.places(model, config["vocab_size"] - 9) is None
+    small = tmp_path / "small"
+    save_tiny(small, vocab_size=20)
+    refusing = dataclasses.replace(settings, target=str(small), answers="given")
+    with pytest.raises(UsageError, match=r"has no logits for token \d+ .* only for 20"):
+        draft.train(refusing)

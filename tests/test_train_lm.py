@@ -97,6 +97,16 @@ def test_a_resumed_run_is_the_run_that_was_not_stopped(settings: LmSettings) -> 
     assert all(mx.array_equal(weights[name], expected[name]) for name in expected)
 
 
+def test_muon_learns_and_is_resumed(settings: LmSettings) -> None:
+    settings = dataclasses.replace(settings, optimizer="muon", learning_rate=0.02, iters=20, accumulate=2)
+    straight = dataclasses.replace(settings, out=settings.out + "-straight")
+    lm.train(straight)
+    lm.train(settings, stop=after(3))
+    lm.train(settings, resume=True)
+    assert losses(settings) == losses(straight)
+    assert losses(settings)[-1] < losses(settings)[0] - 1
+
+
 def test_a_killed_run_goes_on_from_its_last_checkpoint(settings: LmSettings) -> None:
     class KilledError(Exception):
         pass

@@ -26,7 +26,7 @@ from mirror_mlx.errors import DraftError, ModelError, UsageError
 from mirror_mlx.messages import Outcome, Predictor
 from mirror_mlx.options import Options
 from mirror_mlx.sampling import Sampler, Sampling
-from mirror_mlx.target import Target
+from mirror_mlx.target import TapAdapter, Target
 from mirror_mlx.target.submission import for_device
 from mirror_mlx.trace import Trace, clock
 from mirror_mlx.verify import verify
@@ -81,7 +81,7 @@ class Run:
 def measure(settings: Settings, report: Report = lambda done, what: None) -> tuple[dict[str, Any], list[Run]]:
     """The figures, as one JSON object would give them, and the paced runs."""
     report(0, "loading")
-    model, tokenizer, draft = _pair(settings)
+    model, tokenizer, draft, adapter = _pair(settings)
     prompts = [prompt_tokens(tokenizer, text) for text in PROBLEMS[: 1 + settings.steps // 8]]
     sampling = Sampling(temperature=settings.temp, seed=settings.seed)
     cores = Cores()
@@ -100,8 +100,9 @@ def measure(settings: Settings, report: Report = lambda done, what: None) -> tup
             mode="mirror",
             draft_work=cores.for_draft,
             submission=stopwatch,
+            tap=adapter,
             **{name: getattr(settings, name) for name in DECODING},
-            exit_layer=settings.exit_layer or _exit_layer(model, settings),
+            exit_layer=settings.exit_layer or _exit_layer(model, settings, adapter, _passes(draft, settings)),
         )
         with engine:
             found, runs = _runs(engine, settings, prompts, plain, sampling, pace, stopwatch, report)
@@ -201,8 +202,14 @@ def _bare(engine: Engine, prompt: list[int], trace: Trace, sampling: Sampling, l
     return times
 
 
-def _exit_layer(model: nn.Module, settings: Settings) -> int:
-    """The deepest exit after which a rollout and the pass under way still fit beside the suffix; at most half."""
+def _passes(draft: Draft, settings: Settings) -> int:
+    """Passes of a rollout: each brings a token of the main stream and, from a streaming draft, one of each other."""
+    return -(-settings.num_draft_tokens // (1 + getattr(draft, "streams", 0)))
+
+
+def _exit_layer(model: nn.Module, settings: Settings, adapter: TapAdapter | None, passes: int) -> int:
+    """The deepest exit after which a rollout and the pass under way still fit beside the suffix; at most half, and
+    one that the tap was trained for, if any of those is."""
     rows, times = [0] * settings.num_draft_tokens, []
     target = Target(model)
     target.prefill([0] * 64, Sampler(Sampling()))
@@ -213,8 +220,10 @@ def _exit_layer(model: nn.Module, settings: Settings) -> int:
         target.commit(Outcome(0, 0))
         times.append(clock() - began)
     target.close()
-    needed = (settings.num_draft_tokens + 1) * settings.pass_ms * 1e6
-    return max(1, min(target.num_layers // 2, int(target.num_layers * (1 - needed / min(times)))))
+    needed = (passes + 1) * settings.pass_ms * 1e6
+    deepest = max(1, min(target.num_layers // 2, int(target.num_layers * (1 - needed / min(times)))))
+    trained = [] if adapter is None else [layer for layer in adapter.layers if layer <= deepest]
+    return max(trained, default=deepest)
 
 
 def _prefixes(run: Run) -> list[int]:
@@ -223,8 +232,8 @@ def _prefixes(run: Run) -> list[int]:
     return [tap - max(start for start in starts if start < tap) for tap in run.taps]
 
 
-def _pair(settings: Settings) -> tuple[nn.Module, Any, Draft]:
-    """Target, tokenizer and draft, found as `mirror_mlx.load` finds them."""
+def _pair(settings: Settings) -> tuple[nn.Module, Any, Draft, TapAdapter | None]:
+    """Target, tokenizer, draft and trained tap, found as `mirror_mlx.load` finds them."""
     with loading.load(settings.model, mode="ar") as engine:
         model, tokenizer = engine.target.model, engine.tokenizer
     if tokenizer is None:
@@ -234,4 +243,6 @@ def _pair(settings: Settings) -> tuple[nn.Module, Any, Draft]:
         source = "demo" if settings.model == "demo" else Path(settings.model) / "draft"
         if source != "demo" and not source.is_dir():
             raise DraftError(f"{settings.model} comes with no draft: give one with --draft-model")
-    return model, tokenizer, loading.load_draft(source, model, tokenizer)
+    folder = loading.DEMO if settings.model == "demo" else Path(settings.model)
+    adapter = loading.load_tap(folder) if folder.is_dir() else None
+    return model, tokenizer, loading.load_draft(source, model, tokenizer), adapter

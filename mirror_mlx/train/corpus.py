@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import mlx.core as mx
 import mlx.nn as nn
 
 from mirror_mlx.errors import UsageError
@@ -87,5 +88,12 @@ def samples(
             )
             for name, part in (("train", train), ("held-out", held))
         )  # fmt: skip
-    encoded = (tokenizer.encode(words, part, s.max_seq_length, s.prompt_weight) for part in (train, held))
-    return next(encoded), next(encoded)
+    encoded = [tokenizer.encode(words, part, s.max_seq_length, s.prompt_weight) for part in (train, held)]
+    vocab = int(target(mx.array([[0]])).shape[-1])
+    largest = max(int(sample.ids.max()) for part in encoded for sample in part)
+    if largest >= vocab:
+        raise UsageError(
+            f"--target {s.target} has no logits for token {largest} of its tokenizer, only for {vocab}: "
+            "the two do not belong together"
+        )
+    return encoded[0], encoded[1]

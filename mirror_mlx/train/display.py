@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.progress import BarColumn, TaskID, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
+from mirror_mlx.train import plot
 from mirror_mlx.train.checkpoint import Progress
 from mirror_mlx.train.settings import Settings
 
@@ -45,6 +46,8 @@ class Display:
             f"{facts['tokens_per_epoch']} tokens a pass, {facts['held_out_tokens']} held out",
             highlight=False,
         )
+        if without := plot.missing():
+            self._console.print(without, highlight=False)
         if facts["cut"]:
             self._console.print(
                 f"{facts['cut']} samples are longer than --max-seq-length {settings.max_seq_length} "

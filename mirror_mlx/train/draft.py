@@ -17,18 +17,21 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from mirror_mlx.draft.streaming import weights
+from mirror_mlx.draft.streaming import StreamingModel, weights
 from mirror_mlx.errors import UsageError
 from mirror_mlx.train import corpus, draft_model, loop, loss, model, policy, teacher, tokenizer, trial
 from mirror_mlx.train.batches import Batch, FixedBatches
 from mirror_mlx.train.checkpoint import Progress
 from mirror_mlx.train.corpus import CorpusSettings, Report
+from mirror_mlx.train.draft_loss import DraftLoss, Judged
 from mirror_mlx.train.export import export, weights_of
 from mirror_mlx.train.lm import describe
 from mirror_mlx.train.settings import flag
 from mirror_mlx.train.task import Arrays, sample_facts
 
 LOSSES = ("lk", "kl", "ce")
+LOGITS = 1 << 27
+"""So many of the target's logits at once, 0.5 GB, when its opinion is asked."""
 
 
 @dataclass(frozen=True)
@@ -91,19 +94,21 @@ class DraftTask:
         self.batches = FixedBatches(samples, s.batch_size, s.max_seq_length, s.seed)
         self.held = FixedBatches(held, 1, min(s.max_seq_length, 256), s.seed) if _fills(held, 256) else None
         rows = np.stack([row.ids for row in self.batches.rows])
+        vocab = int(self.target(mx.array([[0]])).shape[-1])
+        at_once = max(1, min(s.batch_size, LOGITS // (vocab * s.max_seq_length)))
         self.opinions = teacher.opinions(
-            rows, self.target, s.kept / f"rows-{s.max_seq_length}-{s.seed}", batch_size=s.batch_size,
+            rows, self.target, s.kept / f"rows-{s.max_seq_length}-{s.seed}", batch_size=at_once,
             progress=lambda done, total: report("the target reads", done, total),
         )  # fmt: skip
         self.prompts = trial.prompts(held, s.trial_prompts, s.trial_tokens)
         counts = np.bincount(rows.ravel(), minlength=self.model.config.base["vocab_size"])
         self.model = draft_model.with_head(self.model, counts, s.head_rank, s.head_size)
-        self.places = _places(self.model)
+        self.loss = DraftLoss(self.model, vocab, kind=s.loss, streams=s.streams, stream_weight=s.stream_weight)
         self.losses = {"taught": self._taught, "on policy": self._on_policy}
         if resumed is None:
             tokenizer.copy(Path(s.target), Path(s.out))
 
-    def _new_model(self, entries: int) -> Any:
+    def _new_model(self, entries: int) -> StreamingModel:
         s = self.settings
         own = {"boundary": s.boundary, "streams": s.streams, "tracks": s.tracks}
         if s.init:
@@ -154,43 +159,12 @@ class DraftTask:
     def _taught(
         self, ids: mx.array, counted: mx.array, best: mx.array, logprobs: mx.array
     ) -> tuple[mx.array, mx.array]:
-        return self._loss(ids, counted, None, best, logprobs)
+        return self.loss(ids, Judged(ids[:, 1:], counted, None, best, logprobs))
 
     def _on_policy(
         self, ids: mx.array, forward: mx.array, reverse: mx.array, best: mx.array, logprobs: mx.array
     ) -> tuple[mx.array, mx.array]:
-        return self._loss(ids, forward, reverse, best, logprobs)
-
-    def _loss(
-        self, ids: mx.array, forward: mx.array, reverse: mx.array | None, best: mx.array, logprobs: mx.array
-    ) -> tuple[mx.array, mx.array]:
-        """ids [B, T + 1]; weights, opinions [B, T, …] of tokens 1 … T. Main loss and the streams' weighted ones."""
-        count = self.settings.streams
-        ahead: Sequence[mx.array]
-        main, ahead = self.model(ids[:, :-1], count) if count else (self.model(ids[:, :-1]), [])
-        plain = self._distance(main, ids[:, 1:], forward, reverse, best, logprobs)
-        total = plain
-        for j, logits in enumerate(ahead, start=1):
-            later = None if reverse is None else reverse[:, j:]
-            part = self._distance(logits[:, :-j], ids[:, 1 + j :], forward[:, j:], later, best[:, j:], logprobs[:, j:])
-            total = total + self.settings.stream_weight * part
-        return total, plain
-
-    def _distance(
-        self, logits: mx.array, tokens: mx.array, forward: mx.array, reverse: mx.array | None, best: mx.array,
-        logprobs: mx.array,
-    ) -> mx.array:  # fmt: skip
-        kind = self.settings.loss
-        if kind == "ce":
-            columns = tokens if self.places is None else self.places[tokens]
-            kept = forward if self.places is None else mx.where(columns >= 0, forward, 0.0)
-            return loss.cross_entropy(logits, mx.maximum(columns, 0), kept)
-        known = loss.known(logits, best, logprobs, self.places)
-        values = forward * loss.divergence(kind, *known)
-        if reverse is None:
-            return values.sum() / mx.maximum(forward.sum(), 1e-9)
-        values = values + reverse * loss.divergence("reverse", *known)
-        return values.sum() / mx.maximum((forward + reverse).sum(), 1e-9)
+        return self.loss(ids, Judged(ids[:, 1:], forward, reverse, best, logprobs))
 
     # Figures.
 
@@ -215,7 +189,7 @@ class DraftTask:
             best, logprobs = teacher.best_of(self.target(ids[:, :-1]), teacher.TOP)
             main, ahead = self.model(ids[:, :-1], count) if count else (self.model(ids[:, :-1]), [])
             for j, logits in enumerate([main, *ahead]):
-                known = loss.known(logits[:, : logits.shape[1] - j], best[:, j:], logprobs[:, j:], self.places)
+                known = loss.known(logits[:, : logits.shape[1] - j], best[:, j:], logprobs[:, j:], self.loss.places)
                 answer = batch.answer[:, j:]
                 sums[1 + j] += float((loss.acceptance(known[0], known[2]) * mx.array(answer)).sum())
                 total[1 + j] += answer.sum()
@@ -240,16 +214,6 @@ class DraftTask:
         return sample_facts(self, [], self.settings.max_seq_length, model.count(self.model)) | {
             "held_out_tokens": 0 if self.held is None else sum(len(row.ids) for row in self.held.rows)
         }
-
-
-def _places(made: Any) -> mx.array | None:
-    """The column of each full id [V] in a trimmed head, -1 for what it lacks; None for a whole one."""
-    if made.token_ids is None:
-        return None
-    places = np.full(made.config.base["vocab_size"], -1, np.int32)
-    kept = np.array(made.token_ids)
-    places[kept] = np.arange(len(kept))
-    return mx.array(places)
 
 
 def _fills(samples: Sequence[tokenizer.Sample], length: int) -> bool:

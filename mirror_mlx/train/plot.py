@@ -1,5 +1,6 @@
 """A picture of a run: `metrics.jsonl` as curves."""
 
+import importlib.util
 from pathlib import Path
 from typing import Any
 
@@ -8,12 +9,19 @@ from mirror_mlx.train.metrics import read
 NAME = "metrics.png"
 
 
+def missing() -> str | None:
+    """Why there will be no picture, or None."""
+    if importlib.util.find_spec("matplotlib") is None:
+        return f"{NAME} needs matplotlib: pip install 'mirror-mlx[plot]'"
+    return None
+
+
 def draw(folder: Path) -> None:
     """Write metrics.png beside metrics.jsonl. Nothing happens without matplotlib, or before the first line."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
+    if missing():
         return
+    from matplotlib.figure import Figure
+
     lines = read(folder / "metrics.jsonl")
     trained = [line for line in lines if "loss" in line]
     held = [line for line in lines if "val_loss" in line]

@@ -39,10 +39,10 @@ def propose(
 ) -> Verdict:
     """Windows of `count` tokens after `prefix` [B, n], one row with each of B samplers, and the target's verdict."""
     start = prefix.shape[1]
-    decoder = _Decoder(model)
+    decoder, vocab = _Decoder(model), int(target(prefix[:1, :1]).shape[-1])
     tokens, windows = prefix, []
     for i in range(count):
-        logits = whole(decoder(tokens), model.token_ids, model.config.base["vocab_size"])
+        logits = whole(decoder(tokens), model.token_ids, model.config.base["vocab_size"])[:, :vocab]
         tokens = mx.stack([s.choose(logits[b : b + 1], [start + i])[0] for b, s in enumerate(samplers)])[:, None]
         mx.eval(tokens)
         windows.append(tokens)
