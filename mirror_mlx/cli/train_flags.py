@@ -117,7 +117,7 @@ def add_tap(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     group.add_argument("--rank", type=int, metavar="R", help="rank of its residual (default 8)")
     _training(parser, batch_size=8, max_seq_length=512, learning_rate="2e-3", prompt_weight=0.1, weight_decay=0)
-    _record(parser, dtype=False)
+    _record(parser)
 
 
 def add_problems(parser: argparse.ArgumentParser) -> None:
@@ -189,7 +189,7 @@ def _training(
     return group
 
 
-def _record(parser: argparse.ArgumentParser, *, dtype: bool = True) -> argparse._ArgumentGroup:
+def _record(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     group = parser.add_argument_group("record")
     for name, kind, metavar, text in (
         ("--held-out", float, "X", "last share of each file to validate on (default 0.05)"),
@@ -199,7 +199,6 @@ def _record(parser: argparse.ArgumentParser, *, dtype: bool = True) -> argparse.
         ("--steps-per-report", int, "N", "steps between lines of metrics.jsonl (default 10)"),
     ):
         group.add_argument(name, type=kind, metavar=metavar, help=text)
-    if dtype:
-        kinds = ["float16", "bfloat16", "float32"]
-        group.add_argument("--dtype", choices=kinds, help="of the model written (default bfloat16)")
+    kinds = ["float16", "bfloat16", "float32"]
+    group.add_argument("--dtype", choices=kinds, help="of the weights written (default bfloat16)")
     return group

@@ -5,10 +5,13 @@ from dataclasses import dataclass
 from random import Random
 
 from mirror_mlx.problems.arithmetic import Sum, UnsuitableError
-from mirror_mlx.problems.more_templates import COMPARISON, MONEY
+from mirror_mlx.problems.comparison import COMPARISON
+from mirror_mlx.problems.money import MONEY
+from mirror_mlx.problems.people import PEOPLE
 from mirror_mlx.problems.template import Template, closing, draw, fill, solve
-from mirror_mlx.problems.templates import PEOPLE, THINGS, TIME
+from mirror_mlx.problems.things import THINGS
 from mirror_mlx.problems.words import words
+from mirror_mlx.problems.work import TIME
 
 Message = dict[str, str]
 TEMPLATES: tuple[Template, ...] = (*THINGS, *PEOPLE, *TIME, *MONEY, *COMPARISON)

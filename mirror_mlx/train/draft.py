@@ -101,7 +101,8 @@ class DraftTask:
             progress=lambda done, total: report("the target reads", done, total),
         )  # fmt: skip
         self.prompts = trial.prompts(held, s.trial_prompts, s.trial_tokens)
-        counts = np.bincount(rows.ravel(), minlength=self.model.config.base["vocab_size"])
+        entries = self.model.config.base["vocab_size"]
+        counts = np.bincount(rows.ravel(), minlength=entries)[:entries]
         self.model = draft_model.with_head(self.model, counts, s.head_rank, s.head_size)
         self.loss = DraftLoss(self.model, vocab, kind=s.loss, streams=s.streams, stream_weight=s.stream_weight)
         self.losses = {"taught": self._taught, "on policy": self._on_policy}

@@ -146,7 +146,9 @@ class TapTask:
 
     def publish(self, progress: Progress, figures: dict[str, float]) -> None:
         out = Path(self.settings.out)
-        save(self.model, out)
+        kind = getattr(mx, self.settings.dtype)
+        cast = {layer: (down.astype(kind), up.astype(kind)) for layer, (down, up) in self.model.layers.items()}
+        save(TapAdapter(cast), out)
         about = f"A tap of rank {self.settings.rank}, trained with mirror-mlx on {progress.tokens / 1e6:.1f} M tokens."
         if figures:
             about += f" How often the target's token is among its best {AMONG}, and that of a plain lens:"
