@@ -38,9 +38,10 @@ HELP = (
 
 # What the bundled pair was trained for: word problems of primary school.
 TRY = (
-    "Tom has 3 apples and buys 5 more. How many apples does he have?",
-    "A book has 120 pages. Mia reads 15 pages a day. How many days does she need?",
-    "Pens cost $2 each. How much do 4 pens and a $3 ruler cost together?",
+    "Tom has 3 boxes with 12 pencils in each. He gives 9 pencils to his sister. How many pencils does he have left?",
+    "Lena reads 20 pages a day from Monday to Friday and 35 pages on each day of the weekend. "
+    "How many pages does she read in a week?",
+    "A shop has 90 apples. It sells 40 on Monday and half of the rest on Tuesday. How many apples are left?",
 )
 
 
