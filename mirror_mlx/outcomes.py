@@ -26,8 +26,9 @@ def reach(own: Sequence[float]) -> list[float]:
     return [*ends, alive]
 
 
-def roots(candidates: Candidates, window: Sequence[int], kappa: int) -> list[Root]:
-    """Up to `kappa` roots of each row, the window's own token left out where it cannot be the outcome.
+def roots(candidates: Candidates, window: Sequence[int], kappa: int, taken: Collection[Key] = ()) -> list[Root]:
+    """Up to `kappa` roots of each row, the window's own token left out where it cannot be the outcome, and those in
+    `taken`, which somebody else has named already.
 
     >>> c = Candidates(tokens=[[7, 8], [9, 4]], probs=[[0.6, 0.3], [0.9, 0.1]], own=[0.6])
     >>> [r.key for r in roots(c, [7], kappa=1)]
@@ -38,7 +39,7 @@ def roots(candidates: Candidates, window: Sequence[int], kappa: int) -> list[Roo
         excluded = window[row] if row < len(window) else None
         scale = ends / max(1.0 - candidates.own[row], 1e-9) if excluded is not None else ends
         pairs = zip(candidates.tokens[row], candidates.probs[row], strict=True)
-        kept = [(token, p) for token, p in pairs if token != excluded][:kappa]
+        kept = [(token, p) for token, p in pairs if token != excluded and (row, token) not in taken][:kappa]
         found += [Root(row, token, scale * p) for token, p in kept]
     return found
 

@@ -184,5 +184,5 @@ class Round:
 
     def _queue(self, candidates: Candidates, budget: int) -> None:
         taken = {*self.cache.keys, *(root.key for root in self._unopened)}
-        found = roots(candidates, self.plan.window, self.plan.kappa)
+        found = roots(candidates, self.plan.window, self.plan.kappa, taken)
         self._unopened += allocate(found, budget, taken)

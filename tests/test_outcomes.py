@@ -55,3 +55,9 @@ def test_a_score_is_reach_times_the_renormalised_probability():
     scores = {root.key: root.score for root in roots(candidates, [7], kappa=2)}
     assert scores[(0, 8)] == pytest.approx(0.4 * 0.3 / 0.4)
     assert scores[(1, 9)] == pytest.approx(0.6 * 0.9)
+
+
+def test_what_somebody_else_has_named_does_not_count():
+    candidates = Candidates(tokens=[[7, 8, 9], [5, 6, 4]], probs=[[0.5, 0.3, 0.1], [0.6, 0.2, 0.1]], own=[0.3])
+    found = roots(candidates, [8], 1, {(0, 7), (1, 6)})
+    assert [root.key for root in found] == [(0, 9), (1, 5)]

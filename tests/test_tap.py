@@ -49,8 +49,8 @@ def test_begin_reads_the_adapted_tap_and_any_other_can_be_had(temperature, submi
     adapter = TapAdapter({1: pair(seed=1), 2: pair(seed=2)})
     trained, read = begun(model, window, sampling, exit_layer=2, kappa=4, tap=adapter, submission=submission())
     trained.finish()
-    assert read.read() == trained.candidates(2, 5, adapter).read()
-    everything = {n: (trained.candidates(n, 5).read(), trained.candidates(n, 5, adapter).read()) for n in (1, 2, 3)}
+    assert read.read() == trained.candidates(2, 9, adapter).read()
+    everything = {n: (trained.candidates(n, 9).read(), trained.candidates(n, 9, adapter).read()) for n in (1, 2, 3)}
     trained.close()
     for layer, (plain, adapted) in everything.items():
         target, read = begun(model, window, sampling, exit_layer=layer, kappa=4)

@@ -100,7 +100,7 @@ def measure(settings: Settings, report: Report = lambda done, what: None) -> dic
             sampling = Sampling(temperature=temperature, seed=settings.seed)
             for request, limit in zip(requests, limits, strict=True):
                 report(done, f"temperature {temperature:g}")
-                for record in records(engine, request, limit, sampling, taps, max(DEPTH, options.kappa) + 1):
+                for record in records(engine, request, limit, sampling, taps, 2 * max(DEPTH, options.kappa) + 1):
                     tally.add(record)
                 done += 1
             if not tally.steps:

@@ -69,8 +69,8 @@ def choose(record: Record, way: Way) -> list[Root]:
         first = allocate(roots(record.draft, record.window, way.kappa), share)
     if way.predictor == "draft" or way.tap is None:
         return first
-    found = roots(record.taps[way.tap], record.window, way.kappa)
-    return first + allocate(found, budget - len(first), {root.key for root in first})
+    found = roots(record.taps[way.tap], record.window, way.kappa, {root.key for root in first})
+    return first + allocate(found, budget - len(first))
 
 
 class Tally:

@@ -27,7 +27,7 @@ class Target:
 
     model       a loaded mlx-lm model; it is given back as it was by `close`
     exit_layer  after how many layers the tap reads (1 … layers-1); None: half of them
-    kappa       candidates of each row
+    kappa       roots of each row: the tap names twice as many and one, since some are the draft's or the window's
     tap         what the tapped hidden state is adapted with; None: the plain logit lens
     """
 
@@ -203,7 +203,7 @@ class Target:
         if not tap or self.tap_refusal is not None:
             self._submission.begin(outputs[: self.exit_layer], [], self._chosen)
             return None
-        found = self.candidates(self.exit_layer, self.kappa + 1, self.adapter, ready=self._submission.eager)
+        found = self.candidates(self.exit_layer, 2 * self.kappa + 1, self.adapter, ready=self._submission.eager)
         self._submission.begin(outputs[: self.exit_layer], found.arrays, self._chosen)
         return found
 
