@@ -33,6 +33,7 @@ class Settings:
     """What to compare.
 
     drafts   name → folder; a streaming one also runs in exact mode if `exact`
+    streams  how many of a streaming draft's streams to use; None: all
     params   inflate the target to so many parameters; 0: as it is
     pass_ms  pace each draft pass to so many milliseconds; 0: as long as it takes
     roots    all outcomes prepared in a step of Mirror
@@ -45,6 +46,7 @@ class Settings:
     kappa: int = 8
     roots: int = 64
     exact: bool = False
+    streams: int | None = None
     params: int = 0
     pass_ms: float = 0.0
     prompts: str | None = None
@@ -136,7 +138,7 @@ def measure(settings: Settings, report: Report = lambda done, what: None) -> dic
                 draft.close()
                 continue
             if isinstance(draft, Streaming):
-                draft.use(None, exact=exact)
+                draft.use(settings.streams, exact=exact)
             meter = Meter(PacedDraft(draft, Pace(settings.pass_ms / 1e3)))
             options = {
                 "mode": mode, "num_draft_tokens": settings.num_draft_tokens, "kappa": settings.kappa,

@@ -21,14 +21,14 @@ many passes a window takes, η̄ how many tokens a pass proposes for a branch.
 """
 _COLUMNS = (
     ("variant", "variant", "{}"),
-    ("tokens_per_step", "tokens a step", "{:.2f}"),
-    ("hit_rate", "hit rate", "{:.1%}"),
+    ("tokens_per_step", "tok/step", "{:.2f}"),
+    ("hit_rate", "hits", "{:.0%}"),
     ("passes_per_window", "J", "{:.1f}"),
     ("tokens_per_pass", "η̄", "{:.2f}"),
-    ("pass_ms", "pass, ms", "{:.2f}"),
-    ("window_ms", "window, ms", "{:.1f}"),
-    ("verify_ms", "verify, ms", "{:.1f}"),
-    ("tokens_per_second", "tokens/s", "{:.1f}"),
+    ("pass_ms", "pass ms", "{:.1f}"),
+    ("window_ms", "window ms", "{:.1f}"),
+    ("verify_ms", "verify ms", "{:.1f}"),
+    ("tokens_per_second", "tok/s", "{:.0f}"),
     ("identical", "as plain", "{}"),
 )
 
@@ -40,6 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--drafts", metavar="DIR", nargs="+", help="drafts to compare (default: all in the pair's folder)"
     )
     group.add_argument("--exact", action="store_true", help="streaming drafts in exact mode too")
+    group.add_argument("--streams", metavar="N", type=int, help="so many of their streams (default: all)")
     group = parser.add_argument_group("lab", "defaults: the target as it is, the draft at its own speed")
     group.add_argument("--params", metavar="N", type=int, default=0, help="inflate the target to N parameters")
     group.add_argument("--pass-ms", metavar="N", type=float, default=0.0, help="pace each draft pass to N ms")
@@ -106,9 +107,9 @@ def _print(found: dict[str, Any]) -> None:
     if (setup["other_programs_cores"] or 0) > 0.15:
         console.print(f"other programs took {setup['other_programs_cores']:.2f} cores: the times are not to be trusted")
     for temperature in dict.fromkeys(row["temperature"] for row in found["variants"]):
-        table = Table(title=f"temperature {temperature:g}", title_justify="left")
+        table = Table(title=f"temperature {temperature:g}", title_justify="left", box=None, padding=(0, 1, 0, 0))
         for name, title, _ in _COLUMNS:
-            table.add_column(title, justify="left" if name == "variant" else "right")
+            table.add_column(title, justify="left" if name == "variant" else "right", no_wrap=True)
         for row in found["variants"]:
             if row["temperature"] == temperature:
                 table.add_row(*(_cell(row[name], form) for name, _, form in _COLUMNS))
