@@ -14,6 +14,7 @@ import mlx.nn as nn
 from mlx_lm.generate import BatchGenerator
 from mlx_lm.sample_utils import make_sampler
 
+from mirror_mlx.train import metrics
 from mirror_mlx.train.data import Example, Message
 from mirror_mlx.train.export import end_tokens
 
@@ -38,7 +39,7 @@ def answer(
     file          where the answers are kept; those already there, of the same call, are not made again
     progress      told (conversations done, of how many)
     """
-    found = _read(file)[: len(examples)]
+    found: list[Example] = metrics.read(file)[: len(examples)] if file.is_file() else []
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text("".join(json.dumps(example) + "\n" for example in found), encoding="utf-8")
     while len(found) < len(examples):
@@ -96,15 +97,3 @@ def _generate(
     finally:
         generator.close()
     return tokens
-
-
-def _read(file: Path) -> list[Example]:
-    """The complete lines of a file of answers; what a crash cut short is left out."""
-    found: list[Example] = []
-    if file.is_file():
-        for line in file.read_text(encoding="utf-8").splitlines():
-            try:
-                found.append(json.loads(line))
-            except ValueError:
-                break
-    return found

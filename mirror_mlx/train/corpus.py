@@ -1,17 +1,20 @@
 """The text a pair's parts are trained on: the data, with the target's own answers in place of those given."""
 
 import hashlib
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import mlx.core as mx
 import mlx.nn as nn
 
 from mirror_mlx.errors import UsageError
-from mirror_mlx.train import answers, data, tokenizer
+from mirror_mlx.train import answers, data, loop, model, tokenizer
+from mirror_mlx.train.batches import FixedBatches
 from mirror_mlx.train.settings import Settings, flag
+from mirror_mlx.train.task import Task, sample_facts
 from mirror_mlx.train.tokenizer import Sample
 
 Report = Callable[[str, int, int], None]
@@ -73,6 +76,9 @@ class CorpusSettings(Settings):
         return (Path(self.cache) if self.cache else self.own_cache) / digest.hexdigest()[:16]
 
 
+AnySettings = TypeVar("AnySettings", bound=CorpusSettings)
+
+
 def samples(
     settings: CorpusSettings, target: nn.Module, words: Any, report: Report
 ) -> tuple[list[Sample], list[Sample]]:
@@ -97,3 +103,26 @@ def samples(
             "the two do not belong together"
         )
     return encoded[0], encoded[1]
+
+
+def held_rows(samples: Sequence[Sample], settings: CorpusSettings) -> FixedBatches | None:
+    """What was held out as rows of at most 256 tokens, one to a batch; None where it does not fill one."""
+    length = min(settings.max_seq_length, 256)
+    if sum(len(sample.ids) for sample in samples) <= length:
+        return None
+    return FixedBatches(samples, 1, length, settings.seed)
+
+
+def facts(task: Task, held: FixedBatches | None, settings: CorpusSettings) -> dict[str, Any]:
+    """The usual facts of a run."""
+    rows = [] if held is None else held.rows
+    found = sample_facts(task, [], settings.max_seq_length, model.count(task.model))
+    return found | {"held_out_tokens": sum(len(row.ids) for row in rows)}
+
+
+def train(settings: AnySettings, make: Callable[[AnySettings, Path | None], Task], **how: Any) -> loop.Result:
+    """`loop.train`; what was kept for this run alone goes when it is finished."""
+    result = loop.train(settings, make, **how)
+    if result.finished and settings.cache is None:
+        shutil.rmtree(settings.own_cache, ignore_errors=True)
+    return result

@@ -8,8 +8,6 @@
 3. In the last share of the run half of the loss is on the draft's own proposals (`policy`).
 """
 
-import shutil
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,7 +25,7 @@ from mirror_mlx.train.draft_loss import DraftLoss, Judged
 from mirror_mlx.train.export import export, weights_of
 from mirror_mlx.train.lm import describe
 from mirror_mlx.train.settings import flag
-from mirror_mlx.train.task import Arrays, sample_facts
+from mirror_mlx.train.task import Arrays
 
 LOSSES = ("lk", "kl", "ce")
 LOGITS = 1 << 27
@@ -76,10 +74,7 @@ class DraftSettings(CorpusSettings):
 
 def train(settings: DraftSettings, *, report: Report = lambda what, done, total: None, **how: Any) -> loop.Result:
     """Run `settings`; `report` hears of the work before the first step. Other arguments and errors as `loop.train`."""
-    result = loop.train(settings, lambda given, resumed: DraftTask(given, resumed, report), **how)
-    if result.finished and settings.cache is None:
-        shutil.rmtree(settings.own_cache, ignore_errors=True)
-    return result
+    return corpus.train(settings, lambda given, resumed: DraftTask(given, resumed, report), **how)
 
 
 class DraftTask:
@@ -92,7 +87,7 @@ class DraftTask:
         self.model = self._new_model(len(words.get_vocab()))
         samples, held = corpus.samples(s, self.target, words, report)
         self.batches = FixedBatches(samples, s.batch_size, s.max_seq_length, s.seed)
-        self.held = FixedBatches(held, 1, min(s.max_seq_length, 256), s.seed) if _fills(held, 256) else None
+        self.held = corpus.held_rows(held, s)
         rows = np.stack([row.ids for row in self.batches.rows])
         vocab = int(self.target(mx.array([[0]])).shape[-1])
         at_once = max(1, min(s.batch_size, LOGITS // (vocab * s.max_seq_length)))
@@ -212,10 +207,4 @@ class DraftTask:
         export(files, settings, Path(s.out), dtype=s.dtype, about=about, command=s.command())
 
     def facts(self) -> dict[str, Any]:
-        return sample_facts(self, [], self.settings.max_seq_length, model.count(self.model)) | {
-            "held_out_tokens": 0 if self.held is None else sum(len(row.ids) for row in self.held.rows)
-        }
-
-
-def _fills(samples: Sequence[tokenizer.Sample], length: int) -> bool:
-    return sum(len(sample.ids) for sample in samples) > length
+        return corpus.facts(self, self.held, self.settings)

@@ -23,8 +23,8 @@ class Metrics:
             file.write(json.dumps(line) + "\n")
 
 
-def read(path: Path) -> list[dict[str, Any]]:
-    """The complete lines of a record; a last line cut short by a crash is left out."""
+def read(path: Path) -> list[Any]:
+    """The complete lines of a file of JSON lines; a last one cut short by a crash is left out."""
     lines = []
     for line in path.read_text(encoding="utf-8").splitlines():
         try:

@@ -5,7 +5,6 @@
 The target is frozen. What falls is KL(final ‖ tap), over the whole vocabulary, averaged over the exit layers.
 """
 
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from mirror_mlx.train.batches import Batch, FixedBatches
 from mirror_mlx.train.checkpoint import Progress
 from mirror_mlx.train.corpus import CorpusSettings, Report
 from mirror_mlx.train.export import write_readme
-from mirror_mlx.train.task import Arrays, sample_facts
+from mirror_mlx.train.task import Arrays
 
 AMONG = 8
 """Held-out figures say how often the target's token is among so many of the tap's best."""
@@ -54,13 +53,10 @@ def train(settings: TapSettings, *, report: Report = lambda what, done, total: N
         return tasks[0]
 
     try:
-        result = loop.train(settings, make, **how)
+        return corpus.train(settings, make, **how)
     finally:
         for task in tasks:
             task.stages.close()
-    if result.finished and settings.cache is None:
-        shutil.rmtree(settings.own_cache, ignore_errors=True)
-    return result
 
 
 class TapTask:
@@ -73,9 +69,7 @@ class TapTask:
         self.exits, widths = self._exits()
         samples, held = corpus.samples(s, self.target, tokenizer.load(Path(s.target)), report)
         self.batches = FixedBatches(samples, s.batch_size, s.max_seq_length, s.seed)
-        length = min(s.max_seq_length, 256)
-        filled = sum(len(sample.ids) for sample in held) > length
-        self.held = FixedBatches(held, 1, length, s.seed) if filled else None
+        self.held = corpus.held_rows(held, s)
         mx.random.seed(s.seed)
         self.model = TapAdapter({
             layer: (mx.random.normal((s.rank, width), scale=width**-0.5), mx.zeros((width, s.rank)))
@@ -159,6 +153,4 @@ class TapTask:
         write_readme(out, about, self.settings.command())
 
     def facts(self) -> dict[str, Any]:
-        held = 0 if self.held is None else sum(len(row.ids) for row in self.held.rows)
-        found = sample_facts(self, [], self.settings.max_seq_length, model.count(self.model))
-        return found | {"held_out_tokens": held}
+        return corpus.facts(self, self.held, self.settings)
