@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from mirror_mlx.messages import Candidates, Fallback, Key, Outcome, Predictor, Root, Source, Window
-from mirror_mlx.outcomes import allocate, roots
+from mirror_mlx.outcomes import allocate, pool, roots
 from mirror_mlx.speculation import SpeculationCache
 
 
@@ -28,10 +28,10 @@ class State(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Glue:
-    """Write trunk rows for the pending token and the first `rows - 1` proposals; give candidates if `wanted`."""
+    """Write trunk rows for the pending token and the first `rows - 1` proposals; name so many candidates of each."""
 
     rows: int
-    wanted: bool
+    candidates: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +95,7 @@ class Round:
         self.cache = SpeculationCache(plan.length, plan.vocab_size)
         self._outcome: Outcome | None = None
         self._tap: Candidates | None = None
+        self._draft: Candidates | None = None
         self._unopened: list[Root] = []
         self._source: Source | None = None
         from_tap = plan.predictor in ("tap", "hybrid") and plan.tap
@@ -117,19 +118,20 @@ class Round:
             self._settle()
             return
         if candidates is not None and self._draft_budget:
+            self._draft = candidates
             self._queue(candidates, self._draft_budget)
         if self._tap is not None:
-            self._queue(self._tap, self.plan.max_roots - len(self._unopened))
+            self._queue(self._pooled(self._tap), self.plan.max_roots - len(self._unopened))
 
     def tapped(self, candidates: Candidates) -> None:
         """The tap has fired."""
         if not self._awaits_tap:
             return
-        self._awaits_tap = False
         if self.state is State.FRESH:
             self._tap = candidates
         elif self.state is State.ROLLING:
-            self._queue(candidates, self.plan.max_roots - len(self.cache) - len(self._unopened))
+            self._queue(self._pooled(candidates), self.plan.max_roots - len(self.cache) - len(self._unopened))
+        self._awaits_tap = False
 
     def expanded(self, opened: Sequence[Root]) -> None:
         """Branches are open for these roots."""
@@ -155,7 +157,7 @@ class Round:
             if self.plan.predictor is None and self._outcome is None:
                 return Wait()
             rows = 1 + (len(self.plan.window) if self._outcome is None else self._outcome.accepted)
-            return Glue(rows, wanted=self._draft_budget > 0 and self._outcome is None)
+            return Glue(rows, self._wanted if self._outcome is None else 0)
         if self._outcome is not None:
             return self._next_settling(self._outcome)
         if self._unopened:
@@ -181,6 +183,18 @@ class Round:
             self._source = "hit" if self.cache.finished(key) else "partial"
         else:
             self._source = "jit" if self.plan.fallback == "jit" and self.plan.length > 0 else "empty"
+
+    @property
+    def _wanted(self) -> int:
+        """How many candidates of each row the draft is to name: one may be the window's own token, and what the tap
+        makes of the draft's opinion needs more of it."""
+        if not self._draft_budget:
+            return 0
+        return (2 if self.plan.predictor == "hybrid" and self.plan.tap else 1) * self.plan.kappa + 1
+
+    def _pooled(self, tap: Candidates) -> Candidates:
+        """The tap's opinion, with the draft's where it has one."""
+        return tap if self._draft is None else pool(self._draft, tap)
 
     def _queue(self, candidates: Candidates, budget: int) -> None:
         taken = {*self.cache.keys, *(root.key for root in self._unopened)}

@@ -214,7 +214,7 @@ class Worker:
                 return
             if isinstance(action, Glue):
                 with span("draft", "glue", step):
-                    found = draft.glue(rows[: action.rows], plan.kappa + 1 if action.wanted else 0)
+                    found = draft.glue(rows[: action.rows], action.candidates)
                 round_.glued(_checked_candidates(found, plan.window))
             elif isinstance(action, Expand):
                 draft.expand(action.roots)

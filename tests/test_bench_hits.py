@@ -50,9 +50,12 @@ def test_without_a_budget_every_row_has_kappa_roots():
     assert sorted(keys(Way("hybrid", 1, TAP))) == [(0, 7), (0, 8), (1, 9), (2, 1), (2, 3)]
 
 
-def test_in_the_hybrid_the_tap_fills_up_what_the_draft_has_not_named():
-    assert keys(Way("hybrid", 8, TAP, 4)) == [(1, 9), (2, 1), (0, 8), (2, 3)]
-    assert keys(Way("hybrid", 8, TAP, 5)) == [(1, 9), (2, 1), (0, 8), (2, 3)], "the tap has no more"
+def test_in_the_hybrid_half_is_the_drafts_and_what_both_say_together_fills_up_the_rest():
+    # Both together: (1, 9) .44, (0, 7) and (0, 8) .16, (2, 1) .10, (2, 3) .09, (2, 2) .06.
+    assert keys(Way("hybrid", 8, TAP, 4)) == [(1, 9), (2, 1), (0, 7), (0, 8)]
+    assert keys(Way("hybrid", 8, TAP, 6)) == [(1, 9), (2, 1), (0, 7), (0, 8), (2, 3), (2, 2)]
+    assert len(keys(Way("hybrid", 8, TAP, 9))) == 6, "nobody has named more"
+    assert keys(Way("hybrid", 8, TAP, 1)) == keys(Way("tap", 8, TAP, 1)), "half of one root is none: the tap's alone"
 
 
 def test_a_draft_without_candidates_leaves_all_to_the_tap():
@@ -89,7 +92,7 @@ def test_rates_at_equal_budgets(tables):
     assert hybrid["per_row"]["hit_rate"] == [1] * 3
     assert draft["per_step"]["hit_rate"] == tap["per_step"]["hit_rate"] == [0.75] * len(PER_STEP)
     assert hybrid["per_step"]["hit_rate"] == [0.75, 1, 1, 1, 1]
-    assert hybrid["per_step"]["hit_rate_given_rejection"] == [0.5, 1, 1, 1, 1]
+    assert hybrid["per_step"]["hit_rate_given_rejection"] == [1] * len(PER_STEP)
 
 
 def test_rates_as_the_pair_is_run(tables):

@@ -56,10 +56,10 @@ def test_every_order_of_facts_ends_in_the_right_window(plan, data):
                 round_.resolved(outcome)
             continue
         match action:
-            case Glue(count, wanted):
+            case Glue(count, named):
                 assert 1 <= count <= rows
                 assert count == rows or known
-                round_.glued(data.draw(candidates(rows)) if wanted else None)
+                round_.glued(data.draw(candidates(rows)) if named else None)
             case Expand(opened):
                 assert len({root.key for root in opened}) == len(opened)
                 assert known or len(round_.cache) + len(opened) <= plan.max_roots
@@ -89,7 +89,7 @@ def test_serial_speculation_waits_for_the_outcome_and_glues_only_what_was_accept
     round_ = Round(Plan(window=(1, 2, 3), length=2, vocab_size=V, predictor=None))
     assert round_.next() == Wait()
     round_.resolved(Outcome(1, 9))
-    assert round_.next() == Glue(rows=2, wanted=False)
+    assert round_.next() == Glue(rows=2, candidates=0)
 
 
 def test_the_hybrid_leaves_half_of_the_budget_to_the_tap():
@@ -102,6 +102,17 @@ def test_the_hybrid_leaves_half_of_the_budget_to_the_tap():
     round_.tapped(Candidates([[2, 5, 6, 7]], [[0.4, 0.3, 0.2, 0.1]], []))
     action = round_.next()
     assert [root.token for root in action.roots] == [5, 6]
+
+
+def test_once_the_tap_has_spoken_the_draft_is_still_heard():
+    plan = Plan(window=(), length=3, vocab_size=V, predictor="hybrid", kappa=2, max_roots=2)
+    round_ = Round(plan)
+    assert round_.next() == Glue(rows=1, candidates=5)
+    round_.glued(Candidates([[1, 2, 3]], [[0.6, 0.35, 0.01]], []))
+    assert [root.token for root in round_.next().roots] == [1]
+    round_.expanded(round_.next().roots)
+    round_.tapped(Candidates([[4, 2, 3]], [[0.45, 0.4, 0.01]], []))
+    assert [root.token for root in round_.next().roots] == [2], "the tap alone would have named 4"
 
 
 def test_a_branch_that_gets_nothing_is_closed_not_asked_forever():

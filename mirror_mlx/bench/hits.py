@@ -6,11 +6,11 @@ Roots are chosen by the runtime's own functions (`mirror_mlx.outcomes`), in the 
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from mirror_mlx.messages import Candidates, Outcome, Predictor, Root
-from mirror_mlx.outcomes import allocate, roots
+from mirror_mlx.outcomes import allocate, pool, roots
 
 Lens = Literal["plain", "trained"]
 Tap = tuple[int, Lens]
@@ -53,11 +53,11 @@ class Way:
 
 
 def choose(record: Record, way: Way) -> list[Root]:
-    """The roots that would have been opened. In the hybrid the draft gets half of the budget, and the tap fills up what
-    is left with roots that the draft has not named.
+    """The roots that would have been opened. In the hybrid the draft gets half of the budget; what both
+    say together, once the tap has spoken, fills up the rest.
 
-    >>> draft = Candidates(tokens=[[7, 8]], probs=[[0.6, 0.3]], own=[])
-    >>> tap = Candidates(tokens=[[7, 9]], probs=[[0.5, 0.4]], own=[])
+    >>> draft = Candidates(tokens=[[7, 8]], probs=[[0.6, 0.1]], own=[])
+    >>> tap = Candidates(tokens=[[9, 7]], probs=[[0.6, 0.3]], own=[])
     >>> record = Record((), Outcome(0, 9), draft, {(2, "plain"): tap})
     >>> [root.token for root in choose(record, Way("hybrid", kappa=2, tap=(2, "plain"), budget=2))]
     [7, 9]
@@ -69,8 +69,21 @@ def choose(record: Record, way: Way) -> list[Root]:
         first = allocate(roots(record.draft, record.window, way.kappa), share)
     if way.predictor == "draft" or way.tap is None:
         return first
-    found = roots(record.taps[way.tap], record.window, way.kappa, {root.key for root in first})
+    tap = record.taps[way.tap]
+    if first and record.draft is not None:
+        tap = pool(_named(record.draft, way.kappa), _named(tap, way.kappa))
+    found = roots(tap, record.window, way.kappa, {root.key for root in first})
     return first + allocate(found, budget - len(first))
+
+
+def _named(candidates: Candidates, kappa: int) -> Candidates:
+    """Those of the candidates that the runtime would have asked for."""
+    count = 2 * kappa + 1
+    return replace(
+        candidates,
+        tokens=[row[:count] for row in candidates.tokens],
+        probs=[row[:count] for row in candidates.probs],
+    )
 
 
 class Tally:
