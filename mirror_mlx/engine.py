@@ -72,7 +72,7 @@ class Engine:
                 f"a {type(draft).__name__} is no draft: wrap an mlx-lm model in mirror_mlx.draft.AutoregressiveDraft"
             )
         if isinstance(draft, Streaming):
-            draft.use(o.streams, exact=o.stream_mode == "exact")
+            draft.use(o.streams, exact=o.stream_mode == "exact", length=o.num_draft_tokens)
         elif draft is not None and (o.streams or o.stream_mode == "exact"):
             raise UsageError("this draft has no lookahead streams: leave out streams and stream_mode")
         kv = KVOptions(o.max_kv_size, o.kv_bits, o.kv_group_size, o.quantized_kv_start, o.prefill_step_size)
@@ -83,6 +83,7 @@ class Engine:
         self._eos = set(self.tokenizer.eos_token_ids) if self.tokenizer else set()
         self._rendezvous = None
         self._max_roots = o.max_roots
+        self._draft_host = getattr(draft, "host", "")
         if draft is not None:
             self._rendezvous = Rendezvous(draft, timeout=o.draft_timeout, work=draft_work)
             self._max_roots = min(o.max_roots, draft.max_roots or o.max_roots)
@@ -180,6 +181,7 @@ class Engine:
             elapsed = time.perf_counter() - (first or started)
             self.stats = replace(
                 summarise(trace, tokens=count, mode=run.mode, reason=run.reason),
+                draft_host=self._draft_host,
                 prompt_tokens=prompt_tokens,
                 prompt_tps=prompt_tokens / max((first or started) - started, 1e-9) if first else 0.0,
                 generation_tps=(count - 1) / elapsed if count > 1 else 0.0,

@@ -12,6 +12,7 @@ from functools import partial
 from hashlib import blake2b
 
 import mlx.core as mx
+import numpy as np
 from mlx_lm.sample_utils import apply_min_p, apply_top_k, apply_top_p, apply_xtc
 
 from mirror_mlx.errors import UsageError
@@ -90,6 +91,19 @@ class Sampler:
             positions, logits.shape[-1]
         )
 
+    def scores_of(self, ids: np.ndarray, logprobs: np.ndarray, positions: Sequence[int], vocab_size: int) -> np.ndarray:
+        """The same where only some tokens of each row are known: ids and their log-probabilities [R, K] → [R, K].
+
+        On the CPU, wherever the rest runs: a draft on the Neural Engine does not wait for the GPU. Warpers see these
+        tokens alone, and logits processors are not asked.
+        """
+        if self.sampling.temperature < _COLD:
+            return logprobs
+        with mx.stream(mx.cpu):
+            warped = self._warp(mx.array(logprobs), positions) * (1 / self.sampling.temperature)
+            noise, rows = self._drawn_for(positions, vocab_size)
+            return np.array(warped + noise[rows[:, None], mx.array(ids)])
+
     def _process(self, logits: mx.array, positions: Sequence[int], tokens: Sequence[int]) -> mx.array:
         processors = self.sampling.logits_processors
         if not processors:
@@ -119,6 +133,11 @@ class Sampler:
 
     def _noise(self, positions: Sequence[int], vocab_size: int) -> mx.array:
         """Gumbel noise [R, V] of these positions."""
+        noise, rows = self._drawn_for(positions, vocab_size)
+        return noise[rows, :vocab_size]
+
+    def _drawn_for(self, positions: Sequence[int], vocab_size: int) -> tuple[mx.array, mx.array]:
+        """Noise [n, ≥ V] of whole blocks of positions, and in which of its rows that of these positions is [R]."""
         wanted = sorted({p // _BLOCK for p in positions})
         for block in wanted:
             if block not in self._blocks:
@@ -127,9 +146,9 @@ class Sampler:
                 self._blocks[block] = draw(mx.array(keys, dtype=mx.uint32))
         for block in [b for b in self._blocks if b < wanted[0] - 1]:
             del self._blocks[block]
-        rows = mx.concatenate([self._blocks[block] for block in wanted])
+        noise = mx.concatenate([self._blocks[block] for block in wanted])
         offset = {block: i * _BLOCK for i, block in enumerate(wanted)}
-        return rows[mx.array([offset[p // _BLOCK] + p % _BLOCK for p in positions]), :vocab_size]
+        return noise, mx.array([offset[p // _BLOCK] + p % _BLOCK for p in positions])
 
 
 def _drawn(vocab_size: int) -> int:

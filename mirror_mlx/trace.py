@@ -117,6 +117,7 @@ class Stats:
     draft_ms            the draft's busy time; hidden_draft_ms: the part of it beside a busy target
     rendezvous_us       both exchanges: tap ids out, finished window back
     mode, reason        what decoded, and why if that is not what was asked for
+    draft_host          where the draft ran, and why there
     """
 
     steps: int = 0
@@ -136,6 +137,7 @@ class Stats:
     generation_tps: float = 0.0
     mode: str = "ar"
     reason: str = ""
+    draft_host: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__dataclass_fields__}

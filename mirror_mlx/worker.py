@@ -13,7 +13,7 @@ from numbers import Integral
 from typing import Any
 
 from mirror_mlx import threads
-from mirror_mlx.draft.protocol import Draft
+from mirror_mlx.draft.protocol import Draft, Narrow
 from mirror_mlx.messages import Candidates, Fault, Key, Outcome, Window
 from mirror_mlx.rounds import Advance, Expand, Glue, Round, Settle, Wait
 from mirror_mlx.sampling import Sampling
@@ -201,6 +201,7 @@ class Worker:
         round_, span, step = ticket.round, self._trace.span, ticket.step
         draft, plan = self._draft, ticket.round.plan
         rows = [ticket.tokens[ticket.count - 1], *plan.window]
+        width = draft.width if isinstance(draft, Narrow) else None
         self._free_since = clock()
         while True:
             try:
@@ -220,9 +221,10 @@ class Worker:
                 draft.expand(action.roots)
                 round_.expanded(action.roots)
             elif isinstance(action, Advance):
+                keys = action.keys[:width]  # where not all fit a pass, the first are served to their end
                 with span("draft", "pass", step):
-                    proposed = draft.advance(action.keys)
-                round_.advanced(action.keys, _checked_proposals(proposed))
+                    proposed = draft.advance(keys)
+                round_.advanced(keys, _checked_proposals(proposed))
             else:
                 self._settle(ticket, action, rows)
                 return

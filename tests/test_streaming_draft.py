@@ -104,7 +104,7 @@ def test_a_flattened_pass_gives_the_logits_of_independent_passes(shape):
     texts = [[*CONTEXT[:9], 4, 5], [*CONTEXT[:7], 8], [*CONTEXT[:9], 6, 1, 2]]
     feeds = [Feed(9, [], [4, 5], "every"), Feed(7, [], [8]), Feed(9, [], [6, 1, 2])]
     layout = lay_out(feeds, segments.used, count)
-    given = segments.run(layout, range(len(layout.stream)))
+    given = segments.run(layout, range(len(layout.stream))).logits
     for text, feed, mains, placed in zip(texts, feeds, layout.mains, layout.streams, strict=True):
         main, ahead = model(mx.array([text]), count)
         first = len(text) - len(feed.tokens)
@@ -163,7 +163,7 @@ def one_by_one_cached(model, sampler, context, count):
     said = [context[-1]]
     while len(said) <= count:
         layout = lay_out([Feed(segments.used, [], said[-1:], "none")], segments.used, 0)
-        logits = segments.run(layout, [0])
+        logits = segments.run(layout, [0]).logits
         said.append(sampler.choose(logits, [segments.used]).item())
     return said[1:]
 
@@ -226,3 +226,23 @@ def test_streams_of_a_draft_without_them_are_refused():
     script = mirror_mlx.draft.ScriptedDraft(lambda context: 0)
     with pytest.raises(UsageError, match="no lookahead streams"):
         mirror_mlx.Engine(zoo.tiny("qwen3"), draft=script, streams=2)
+
+
+@pytest.mark.parametrize(
+    ("length", "count", "expected"),
+    [(7, 2, [1, 3, 3]), (7, 3, [3, 4]), (7, 1, [1, 2, 2, 2]), (6, 2, [3, 3]), (2, 3, [2]), (None, 2, [3, 3, 3])],
+)
+def test_a_window_that_passes_do_not_divide_begins_with_the_short_one(length, count, expected):
+    draft = StreamingDraft(MlxSegments(streams.tiny()))
+    draft.use(count, length=length)
+    draft.begin(Sampling())
+    draft.prefill(CONTEXT[:9])
+    draft.glue([3, 4], 0)
+    draft.expand([Root(1, 5), Root(0, 6)])
+    keys, found = [(1, 5), (0, 6)], []
+    for _ in expected:
+        said = draft.advance(keys)
+        assert len(said[keys[0]]) == len(said[keys[1]])
+        found.append(len(said[keys[0]]))
+    assert found == expected
+    draft.close()

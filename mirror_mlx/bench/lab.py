@@ -16,7 +16,7 @@ import mlx.core as mx
 import mlx.nn as nn
 from mlx.utils import tree_flatten
 
-from mirror_mlx.draft.protocol import Draft
+from mirror_mlx.draft.protocol import Draft, Narrow
 from mirror_mlx.errors import UsageError
 from mirror_mlx.messages import Candidates, Key, Root
 from mirror_mlx.sampling import Sampling
@@ -110,6 +110,10 @@ class PacedDraft:
         self._pace = pace
         self._pending = False  # glued rows that no pass has computed
         self.max_roots = draft.max_roots
+
+    @property
+    def width(self) -> int | None:
+        return self._draft.width if isinstance(self._draft, Narrow) else None
 
     def begin(self, sampling: Sampling) -> None:
         self._draft.begin(sampling)

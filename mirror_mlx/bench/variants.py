@@ -18,7 +18,7 @@ import mlx.core as mx
 from mirror_mlx import blas, loading
 from mirror_mlx.bench import prompts
 from mirror_mlx.bench.lab import Cores, Others, Pace, PacedDraft, inflate
-from mirror_mlx.draft.protocol import Draft, Streaming
+from mirror_mlx.draft.protocol import Draft, Narrow, Streaming
 from mirror_mlx.engine import Engine
 from mirror_mlx.errors import UsageError
 from mirror_mlx.messages import Candidates, Key, Root
@@ -72,6 +72,10 @@ class Meter:
         self.passes: list[tuple[float, list[int]]] = []
         self.windows: list[tuple[float, int]] = []
         self._window, self._count = 0.0, 0
+
+    @property
+    def width(self) -> int | None:
+        return self._draft.width if isinstance(self._draft, Narrow) else None
 
     def begin(self, sampling: Sampling) -> None:
         self._draft.begin(sampling)
@@ -138,7 +142,7 @@ def measure(settings: Settings, report: Report = lambda done, what: None) -> dic
                 draft.close()
                 continue
             if isinstance(draft, Streaming):
-                draft.use(settings.streams, exact=exact)
+                draft.use(settings.streams, exact=exact, length=settings.num_draft_tokens)
             meter = Meter(PacedDraft(draft, Pace(settings.pass_ms / 1e3)))
             options = {
                 "mode": mode, "num_draft_tokens": settings.num_draft_tokens, "kappa": settings.kappa,

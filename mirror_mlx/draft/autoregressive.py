@@ -40,6 +40,8 @@ class AutoregressiveDraft:
     """Any mlx-lm model. Branches are flattened into one forward where the model's state is keys and values (checked by
     comparing with plain forwards at load); others run branch by branch, and then want few roots."""
 
+    host = "mlx"
+
     def __init__(self, model: nn.Module) -> None:
         self.model = model
         self.context_length = context_length(model)

@@ -54,5 +54,15 @@ class Draft(Protocol):
 class Streaming(Protocol):
     """What a draft with lookahead streams can be told besides."""
 
-    def use(self, streams: int | None, *, exact: bool = False) -> None:
-        """How many streams to propose with (None: all), and whether each pass checks those of the pass before."""
+    def use(self, streams: int | None, *, exact: bool = False, length: int | None = None) -> None:
+        """How many streams to propose with (None: all), whether each pass checks those of the pass before, and how long
+        a window is (None: any length)."""
+
+
+@runtime_checkable
+class Narrow(Protocol):
+    """What a draft says besides whose passes may not take every branch."""
+
+    @property
+    def width(self) -> int | None:
+        """How many branches one pass takes; None: all."""

@@ -1,38 +1,38 @@
 """The streaming draft as the runtime's `Draft`: several tokens for every branch in each pass."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-import mlx.core as mx
-
-from mirror_mlx.draft.streaming.layout import Feed, lay_out
-from mirror_mlx.draft.streaming.model import whole
+from mirror_mlx.draft.streaming.layout import Feed, Layout, lay_out, packed
 from mirror_mlx.draft.streaming.segments import Segments
 from mirror_mlx.errors import UsageError
 from mirror_mlx.messages import Candidates, Key, Root
-from mirror_mlx.ranking import rank
 from mirror_mlx.sampling import Sampler, Sampling
 
 
 @dataclass(slots=True)
 class _Branch:
-    """A branch: the trunk slots it sees, the slots of its own mains, and what is fed to it next."""
+    """A branch: the trunk slots it sees, the slots of its own mains, what is fed to it next, and how many proposals
+    it has."""
 
     trunk: int
     slots: list[int]
     feed: list[int]
+    proposed: int = 0
 
 
 class StreamingDraft:
     """Each pass proposes the main stream's token and one token of every lookahead stream.
 
-    trust  a pass takes its streams at their word: always 1 + streams tokens, computed as mains in the next pass
+    trust  a pass takes its streams at their word: 1 + streams tokens, computed as mains in the next pass. Where they do
+           not go into the window evenly, it is the first pass that gives fewer: its tokens are the ones that count most
     exact  the next pass checks them: a branch gets only what the main stream would have said one by one, which is
            1 … 1 + streams tokens, from (1 + streams)² rows where trust computes 1 + 2·streams
 
     """
 
     max_roots: int | None = None
+    host = "mlx"
 
     def __init__(self, segments: Segments, *, streams: int | None = None, exact: bool = False) -> None:
         self.vocab_size, self.context_length = segments.vocab_size, segments.context_length
@@ -44,14 +44,24 @@ class StreamingDraft:
         self._glued = 0
         self._branches: dict[Key, _Branch] = {}
 
-    def use(self, streams: int | None, *, exact: bool = False) -> None:
+    def use(self, streams: int | None, *, exact: bool = False, length: int | None = None) -> None:
         """From now on propose with so many of the trained streams (None: all; 0: the main stream alone,
-        autoregressive), at their word or `exact`. Between requests only. Raises UsageError for more than there are."""
+        autoregressive), at their word or `exact`, for windows of `length` tokens (None: any). Between requests only.
+        Raises UsageError for more than there are."""
         trained = self._segments.streams
         if streams is not None and not 0 <= streams <= trained:
             raise UsageError(f"streams is {streams}: this draft was trained with {trained}")
         self.streams = trained if streams is None else streams
         self.exact = exact
+        self._first = 1 + self.streams if length is None or exact else 1 + (length - 1) % (1 + self.streams)
+
+    @property
+    def width(self) -> int | None:
+        if self._segments.columns is None:
+            return None
+        first, second = self._segments.columns
+        passed = 1 + self.streams
+        return max(1, min(first // passed, second // (passed**2 if self.exact else passed + self.streams)))
 
     def begin(self, sampling: Sampling) -> None:
         self._sampler = Sampler(sampling)
@@ -66,11 +76,18 @@ class StreamingDraft:
         self._queued, self._glued = list(tokens), len(tokens)
         if not candidates:
             return None  # the rows ride along with the first pass
-        layout = lay_out(self._queue(), self._segments.used, 0)
-        logits = self._segments.run(layout, list(layout.mains[0]))
-        positions = [position + 1 for position in layout.second.positions.tolist()]
-        scores = self._sampler.scores(self._whole(logits), positions)
-        return rank(scores, tokens[1:], candidates).read()
+        tokens_, probs, own = [], [], []
+        done = 0
+        for feed in self._queue():
+            layout = lay_out([feed], self._segments.used, 0)
+            said = self._segments.run(layout, list(layout.mains[0]))
+            after = tokens[done + 1 : done + len(feed.tokens) + 1]
+            part = said.candidates(self._sampler, _following(layout, layout.mains[0]), after, candidates)
+            tokens_ += part.tokens
+            probs += part.probs
+            own += part.own
+            done += len(feed.tokens)
+        return Candidates(tokens_, probs, own)
 
     def expand(self, roots: Sequence[Root]) -> None:
         for root in roots:
@@ -81,31 +98,44 @@ class StreamingDraft:
         known = [key for key in keys if key in self._branches]
         if not known:
             return {}
-        branches = [self._branches[key] for key in known]
-        glue = self._queue()
         carry = "every" if self.exact else "last"
-        feeds = [*glue, *(Feed(branch.trunk, branch.slots, branch.feed, carry) for branch in branches)]
-        layout = lay_out(feeds, self._segments.used, self.streams)
-        wanted: list[int] = []
-        for mains, streams in zip(layout.mains[len(glue) :], layout.streams[len(glue) :], strict=True):
-            for place, row in enumerate(mains):
-                if self.exact or place == len(mains) - 1:
-                    wanted += [row, *streams[place]]
-        tokens = iter(self._chosen(layout.second.positions, self._segments.run(layout, wanted), wanted))
+        feeds: list[tuple[Key | None, Feed]] = [(None, feed) for feed in self._queue()]
+        for key in known:
+            branch = self._branches[key]
+            limit = None if branch.proposed else self._first - 1
+            feeds.append((key, Feed(branch.trunk, branch.slots, branch.feed, carry, limit)))
         proposed: dict[Key, Sequence[int]] = {}
-        for number, (key, branch) in enumerate(zip(known, branches, strict=True), start=len(glue)):
-            rows = len(branch.feed) if self.exact else 1
-            said = [[next(tokens) for _ in range(1 + self.streams)] for _ in range(rows)]
-            held, slots = 0, layout.slots(number)
+        for group in packed(feeds, self.streams, self._segments.columns):
+            proposed |= self._pass(group)
+        return proposed
+
+    def _pass(self, group: Sequence[tuple[Key | None, Feed]]) -> dict[Key, Sequence[int]]:
+        """One pass over these feeds; those with a key are branches, and go on."""
+        layout = lay_out([feed for _, feed in group], self._segments.used, self.streams)
+        wanted: list[int] = []
+        for (key, _), mains, streams in zip(group, layout.mains, layout.streams, strict=True):
+            for place, row in enumerate(mains):
+                if key is not None and (self.exact or place == len(mains) - 1):
+                    wanted += [row, *streams[place]]
+        said = self._segments.run(layout, wanted)
+        tokens = iter(said.choose(self._sampler, _following(layout, wanted)) if wanted else ())
+        proposed: dict[Key, Sequence[int]] = {}
+        for number, (key, feed) in enumerate(group):
+            if key is None:
+                continue
+            branch, slots, held = self._branches[key], layout.slots(number), 0
+            rows = len(feed.tokens) if self.exact else 1
+            found = [[next(tokens) for _ in range(1 + len(ahead))] for ahead in layout.streams[number][-rows:]]
             if self.exact:
-                while held + 1 < rows and said[held][0] == branch.feed[held + 1]:
+                while held + 1 < rows and found[held][0] == feed.tokens[held + 1]:
                     held += 1
-                proposed[key] = [row[0] for row in said[: held + 1]]
+                proposed[key] = [row[0] for row in found[: held + 1]]
                 slots = slots[: held + 1]
             else:
-                proposed[key] = said[0]
+                proposed[key] = found[0]
             branch.slots = [*branch.slots, *slots]
-            branch.feed = said[held]
+            branch.feed = found[held]
+            branch.proposed += len(proposed[key])
         return proposed
 
     def commit(self, rows: int) -> None:
@@ -126,19 +156,16 @@ class StreamingDraft:
         self._queued, self._glued, self._base = [], 0, length
 
     def _queue(self) -> list[Feed]:
+        """The glued rows that wait, as feeds that fit a pass."""
         queued, self._queued = self._queued, []
-        return [Feed(self._base, [], queued, "none")] if queued else []
-
-    def _chosen(self, positions: Sequence[int], logits: mx.array, rows: Sequence[int]) -> list[int]:
-        """The full ids of the best tokens of these rows [R, V']."""
-        scores = self._sampler.scores(self._whole(logits), [int(positions[row]) + 1 for row in rows])
-        found: list[int] = mx.argmax(scores, axis=-1).tolist()
-        return found
-
-    def _whole(self, logits: mx.array) -> mx.array:
-        """Over the whole vocabulary, by whose ids the noise goes."""
-        return whole(logits, self._segments.token_ids, self.vocab_size)
+        step = self._segments.columns[0] if self._segments.columns else max(len(queued), 1)
+        return [Feed(self._base + i, [], queued[i : i + step], "none") for i in range(0, len(queued), step)]
 
     def _check(self, tokens: Sequence[int]) -> None:
         if not all(0 <= token < self.vocab_size for token in tokens):
             raise ValueError("the text has tokens outside the draft's vocabulary")
+
+
+def _following(layout: Layout, rows: Iterable[int]) -> list[int]:
+    """The positions of the tokens that follow these rows of the second segment."""
+    return [int(layout.second.positions[row]) + 1 for row in rows]

@@ -6,11 +6,13 @@ them. A row sees the trunk up to where its branch leaves it, its branch's own ma
 pass, and, if it is stream j, streams 1 … j of its main. No prefix is copied: masks keep the branches apart.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
+
+from mirror_mlx.messages import Key
 
 
 @dataclass(slots=True)
@@ -21,12 +23,14 @@ class Feed:
     slots    the slots of the branch's own earlier mains
     tokens   what is fed now
     streams  which of these rows carry lookahead streams
+    limit    and at most how many each; None: as many as the pass has
     """
 
     trunk: int
     slots: list[int]
     tokens: Sequence[int]
     streams: Literal["none", "last", "every"] = "last"
+    limit: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +74,7 @@ def lay_out(feeds: Sequence[Feed], used: int, count: int) -> Layout:
     """The layout of one pass over `feeds`, after `used` slots, with `count` streams to a row that carries them.
 
     >>> plan = lay_out([Feed(2, [], [7]), Feed(1, [], [8, 9])], used=3, count=2)
-    >>> plan.tokens, list(plan.source), list(plan.stream), list(plan.second.positions)
+    >>> plan.tokens, plan.source.tolist(), plan.stream.tolist(), plan.second.positions.tolist()
     ([7, 8, 9], [0, 1, 2, 0, 0, 2, 2], [0, 0, 0, 1, 2, 1, 2], [2, 1, 2, 3, 4, 3, 4])
     """
     mains: list[range] = []
@@ -78,21 +82,21 @@ def lay_out(feeds: Sequence[Feed], used: int, count: int) -> Layout:
     for feed in feeds:
         mains.append(range(start, start + len(feed.tokens)))
         start += len(feed.tokens)
-    carrying = [[_carries(feed, i) for i in range(len(feed.tokens))] for feed in feeds]
-    columns = start + count * sum(map(sum, carrying))
+    carried = [_carried(feed, count) for feed in feeds]
+    columns = start + sum(map(sum, carried))
     mask = np.zeros((columns, used + columns), bool)
     positions = np.zeros(columns, np.int32)
     source, stream = np.arange(columns, dtype=np.int32), np.zeros(columns, np.int32)
     streams: list[list[range]] = []
     after = start
-    for feed, rows, carries in zip(feeds, mains, carrying, strict=True):
+    for feed, rows, counts in zip(feeds, mains, carried, strict=True):
         mask[rows.start : rows.stop, : feed.trunk] = True
         mask[rows.start : rows.stop, feed.slots] = True
         mask[rows.start : rows.stop, used + rows.start : used + rows.stop] = np.tri(len(rows), dtype=bool)
         positions[rows.start : rows.stop] = feed.trunk + len(feed.slots) + np.arange(len(rows))
         placed = []
-        for row, carried in zip(rows, carries, strict=True):
-            own = range(after, after + (count if carried else 0))
+        for row, streams_ in zip(rows, counts, strict=True):
+            own = range(after, after + streams_)
             mask[own.start : own.stop] = mask[row]
             mask[own.start : own.stop, used + own.start : used + own.stop] = np.tri(len(own), dtype=bool)
             source[own.start : own.stop] = row
@@ -108,5 +112,33 @@ def lay_out(feeds: Sequence[Feed], used: int, count: int) -> Layout:
     )  # fmt: skip
 
 
-def _carries(feed: Feed, place: int) -> bool:
-    return feed.streams == "every" or (feed.streams == "last" and place == len(feed.tokens) - 1)
+def packed(
+    feeds: Sequence[tuple[Key | None, Feed]], count: int, columns: tuple[int, int] | None
+) -> Iterator[list[tuple[Key | None, Feed]]]:
+    """Feeds, each with the root it is of, in groups that fit a pass of so many `columns` (first segment, second), in
+    order. Raises ValueError where one alone does not.
+
+    >>> feeds = [(None, Feed(3, [], [7, 8], "none")), ((0, 1), Feed(4, [], [9])), ((0, 2), Feed(4, [], [9]))]
+    >>> [[key for key, _ in group] for group in packed(feeds, 3, (4, 8))]
+    [[None, (0, 1)], [(0, 2)]]
+    """
+    group: list[tuple[Key | None, Feed]] = []
+    mains = rows = 0
+    for key, feed in feeds:
+        own = len(feed.tokens)
+        more = own + sum(_carried(feed, count))
+        if columns is not None and (own > columns[0] or more > columns[1]):
+            raise ValueError(f"a branch needs {own} and {more} columns, and a pass has {columns[0]} and {columns[1]}")
+        if group and columns is not None and (mains + own > columns[0] or rows + more > columns[1]):
+            yield group
+            group, mains, rows = [], 0, 0
+        group.append((key, feed))
+        mains, rows = mains + own, rows + more
+    if group:
+        yield group
+
+
+def _carried(feed: Feed, count: int) -> list[int]:
+    """How many streams each of a feed's rows carries."""
+    last, own = len(feed.tokens) - 1, count if feed.limit is None else min(count, feed.limit)
+    return [own if feed.streams == "every" or (feed.streams == "last" and i == last) else 0 for i in range(last + 1)]

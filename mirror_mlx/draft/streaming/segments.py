@@ -10,6 +10,7 @@ from mirror_mlx.draft.pieces import Pieces
 from mirror_mlx.draft.streaming.attention import block, rotated
 from mirror_mlx.draft.streaming.layout import Columns, Layout
 from mirror_mlx.draft.streaming.model import StreamingModel
+from mirror_mlx.draft.streaming.predictions import Full, Predictions
 
 _STEP = 256  # slots by which a buffer grows
 
@@ -20,7 +21,8 @@ class Segments(Protocol):
     vocab_size: int
     streams: int
     context_length: int | None
-    token_ids: mx.array | None
+    columns: tuple[int, int] | None
+    """How many rows of the first segment and of the second one pass takes; None: any number."""
 
     @property
     def used(self) -> int:
@@ -29,8 +31,8 @@ class Segments(Protocol):
     def prefill(self, tokens: Sequence[int]) -> None:
         """Append tokens to the trunk; there must be no branches."""
 
-    def run(self, layout: Layout, wanted: Sequence[int]) -> mx.array:
-        """One pass. Returns the logits [wanted, V'] of these rows of the second segment; the mains keep their slots."""
+    def run(self, layout: Layout, wanted: Sequence[int]) -> Predictions:
+        """One pass. Says what follows these rows of the second segment; the mains keep their slots."""
 
     def cut(self, length: int) -> None:
         """Forget all slots from `length` on."""
@@ -47,7 +49,7 @@ class MlxSegments:
         self.vocab_size: int = config.base["vocab_size"]
         self.streams = config.streams
         self.context_length = config.context_length
-        self.token_ids = model.token_ids
+        self.columns = None
         self._model = model
         self._layers = [model.layers(1), model.layers(2)]
         self._pieces = Pieces([layer for segment in self._layers for track in segment for layer in track])
@@ -67,7 +69,7 @@ class MlxSegments:
             columns = Columns(positions, mask)
             self.run(Layout(self._used, chunk, columns, columns, np.arange(count), np.zeros(count, np.int32)), [])
 
-    def run(self, layout: Layout, wanted: Sequence[int]) -> mx.array:
+    def run(self, layout: Layout, wanted: Sequence[int]) -> Full:
         model = self._model
         with self._pieces:
             xs = self._segment(0, model.embed(mx.array([layout.tokens])), layout.first, layout)
@@ -78,11 +80,11 @@ class MlxSegments:
             self._used = layout.used + len(layout.tokens)
             if not wanted:
                 mx.eval(xs, self._states())
-                return mx.zeros((0, self.vocab_size))
+                return Full(mx.zeros((0, self.vocab_size)), None, self.vocab_size)
             rows = mx.array(list(wanted))
             logits = model.logits([x[:, rows] for x in xs])[0]
             mx.eval(logits, self._states())
-        return logits
+        return Full(logits, model.token_ids, self.vocab_size)
 
     def cut(self, length: int) -> None:
         self._used = min(self._used, length)

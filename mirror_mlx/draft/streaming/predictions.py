@@ -1,0 +1,92 @@
+"""What a pass says of the tokens that follow its rows: all logits, or the best of each bucket of the vocabulary."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import mlx.core as mx
+import numpy as np
+
+from mirror_mlx.draft.streaming.model import whole
+from mirror_mlx.messages import Candidates
+from mirror_mlx.ranking import rank
+from mirror_mlx.sampling import Sampler
+
+
+class Predictions(Protocol):
+    """Of R rows; `positions` [R] are those of the tokens predicted."""
+
+    def choose(self, sampler: Sampler, positions: Sequence[int]) -> list[int]:
+        """The token each row proposes [R], as full ids."""
+
+    def candidates(self, sampler: Sampler, positions: Sequence[int], window: Sequence[int], count: int) -> Candidates:
+        """Up to `count` likely tokens of each row, and the probability of `window` [R-1], the token after each row."""
+
+
+@dataclass(frozen=True)
+class Full:
+    """logits [R, V'] of a head whose rows are `ids` [V'], or all `vocab_size` (None)."""
+
+    logits: mx.array
+    ids: mx.array | None
+    vocab_size: int
+
+    def choose(self, sampler: Sampler, positions: Sequence[int]) -> list[int]:
+        found: list[int] = mx.argmax(self._scores(sampler, positions), axis=-1).tolist()
+        return found
+
+    def candidates(self, sampler: Sampler, positions: Sequence[int], window: Sequence[int], count: int) -> Candidates:
+        return rank(self._scores(sampler, positions), window, count).read()
+
+    def _scores(self, sampler: Sampler, positions: Sequence[int]) -> mx.array:
+        """Over the whole vocabulary, by whose ids the noise goes."""
+        return sampler.scores(whole(self.logits, self.ids, self.vocab_size), positions)
+
+
+@dataclass(frozen=True)
+class Buckets:
+    """The vocabulary dealt out into K buckets, and of each bucket its best token: what a device can say without handing
+    over a vocabulary. The best token of all, and the normaliser, are exact; of two good tokens in one bucket the second
+    is not seen.
+
+    ids     [R, K]  the best token of each bucket, as a full id
+    logits  [R, K]  its logit
+    sums    [R, K]  Σ exp(logit − the best one) over the bucket, so at least 1
+    bucket          which bucket each full id is in [V]; -1: the head lacks it
+    """
+
+    ids: np.ndarray
+    logits: np.ndarray
+    sums: np.ndarray
+    bucket: np.ndarray
+
+    def choose(self, sampler: Sampler, positions: Sequence[int]) -> list[int]:
+        scores = self._scores(sampler, positions)
+        best = scores.argmax(axis=-1)
+        return [int(ids[place]) for ids, place in zip(self.ids, best, strict=True)]
+
+    def candidates(self, sampler: Sampler, positions: Sequence[int], window: Sequence[int], count: int) -> Candidates:
+        scores = self._scores(sampler, positions)
+        probs = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        probs /= probs.sum(axis=-1, keepdims=True)
+        order = np.argsort(-probs, axis=-1, kind="stable")[:, :count]
+        return Candidates(
+            tokens=np.take_along_axis(self.ids, order, -1).tolist(),
+            probs=np.take_along_axis(probs, order, -1).tolist(),
+            own=[self._own(row, token, probs[row]) for row, token in enumerate(window)],
+        )
+
+    def _own(self, row: int, token: int, probs: np.ndarray) -> float:
+        """The probability of a token: exact for a best one, else what is left of its bucket, which it is at most."""
+        place = int(self.bucket[token]) if token < len(self.bucket) else -1
+        if place < 0:
+            return 0.0
+        if self.ids[row, place] == token:
+            return float(probs[place])
+        return float(min(1.0, probs[place] * (self.sums[row, place] - 1.0)))
+
+    def _scores(self, sampler: Sampler, positions: Sequence[int]) -> np.ndarray:
+        """[R, K], as `Sampler.scores` over the whole vocabulary has them for these tokens."""
+        best = self.logits.max(axis=-1)
+        normaliser = best + np.log((self.sums * np.exp(self.logits - best[:, None])).sum(axis=-1))
+        return sampler.scores_of(self.ids, self.logits - normaliser[:, None], positions, len(self.bucket))
