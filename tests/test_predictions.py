@@ -89,3 +89,13 @@ def test_the_noise_is_that_of_the_target():
         some = np.array([[3, 200, 299]])
         logprobs = np.full((1, 3), -np.log(300), np.float32)
         assert sampler.scores_of(some, logprobs, [17], 300) == pytest.approx(np.array(whole)[:, some[0]], abs=1e-5)
+
+
+def test_a_sharpened_row_is_that_power_of_its_distribution():
+    logits = random_logits(4, 60, 9)
+    sharp = np.array([1.0, 1.5, 2.0, 1.0], np.float32)
+    for sampling in (Sampling(), Sampling(temperature=1.0, seed=2), Sampling(temperature=0.6, seed=2, top_k=10)):
+        sampler, positions = Sampler(sampling), [2, 3, 4, 5]
+        expected = Full(mx.array(logits * sharp[:, None]), None, 60).choose(sampler, positions)
+        assert Full(mx.array(logits), None, 60).choose(sampler, positions, sharp) == expected
+        assert dealt(logits, 60).choose(sampler, positions, sharp) == expected

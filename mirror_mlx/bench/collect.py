@@ -226,6 +226,15 @@ def pair_file(model: str) -> Path:
     return folder / "pair.json"
 
 
+def _brief(value: Any) -> Any:
+    """As it is kept: three decimals, and no miss rates, which the hit rates say."""
+    if isinstance(value, dict):
+        return {name: _brief(item) for name, item in value.items() if not str(name).startswith("miss_rate")}
+    if isinstance(value, list | tuple):
+        return [_brief(item) for item in value]
+    return round(value, 3) if isinstance(value, float) else value
+
+
 def write(file: Path, found: dict[str, Any]) -> None:
     """Put the tables and the exit layer into a `pair.json`, keeping what else it says. The file is replaced at once.
     Raises MirrorError where it cannot be."""
@@ -235,8 +244,8 @@ def write(file: Path, found: dict[str, Any]) -> None:
         setup = {name: value for name, value in found["setup"].items() if name not in ("model", "draft_model")}
         if setup["prompts"] is not None:
             setup["prompts"] = Path(setup["prompts"]).name
-        about["hits"] = found | {"setup": setup}
-        text = json.dumps(about, indent=2, ensure_ascii=False)
+        about["hits"] = _brief(found | {"setup": setup})
+        text = json.dumps(about, indent=1, ensure_ascii=False)
         partial = file.with_name(f".{file.name}")
         partial.write_text(_NUMBERS.sub(lambda list_: " ".join(list_[0].split()), text) + "\n", encoding="utf-8")
         os.replace(partial, file)

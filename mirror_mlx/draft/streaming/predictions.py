@@ -16,8 +16,8 @@ from mirror_mlx.sampling import Sampler
 class Predictions(Protocol):
     """Of R rows; `positions` [R] are those of the tokens predicted."""
 
-    def choose(self, sampler: Sampler, positions: Sequence[int]) -> list[int]:
-        """The token each row proposes [R], as full ids."""
+    def choose(self, sampler: Sampler, positions: Sequence[int], sharp: np.ndarray | None = None) -> list[int]:
+        """The token each row proposes [R], as full ids. `sharp` [R]: each row's distribution to this power."""
 
     def candidates(self, sampler: Sampler, positions: Sequence[int], window: Sequence[int], count: int) -> Candidates:
         """Up to `count` likely tokens of each row, and the probability of `window` [R-1], the token after each row."""
@@ -31,16 +31,17 @@ class Full:
     ids: mx.array | None
     vocab_size: int
 
-    def choose(self, sampler: Sampler, positions: Sequence[int]) -> list[int]:
-        found: list[int] = mx.argmax(self._scores(sampler, positions), axis=-1).tolist()
+    def choose(self, sampler: Sampler, positions: Sequence[int], sharp: np.ndarray | None = None) -> list[int]:
+        found: list[int] = mx.argmax(self._scores(sampler, positions, sharp), axis=-1).tolist()
         return found
 
     def candidates(self, sampler: Sampler, positions: Sequence[int], window: Sequence[int], count: int) -> Candidates:
         return rank(self._scores(sampler, positions), window, count).read()
 
-    def _scores(self, sampler: Sampler, positions: Sequence[int]) -> mx.array:
+    def _scores(self, sampler: Sampler, positions: Sequence[int], sharp: np.ndarray | None = None) -> mx.array:
         """Over the whole vocabulary, by whose ids the noise goes."""
-        return sampler.scores(whole(self.logits, self.ids, self.vocab_size), positions)
+        logits = self.logits if sharp is None else self.logits * mx.array(sharp)[:, None]
+        return sampler.scores(whole(logits, self.ids, self.vocab_size), positions)
 
 
 @dataclass(frozen=True)
@@ -60,9 +61,8 @@ class Buckets:
     sums: np.ndarray
     bucket: np.ndarray
 
-    def choose(self, sampler: Sampler, positions: Sequence[int]) -> list[int]:
-        scores = self._scores(sampler, positions)
-        best = scores.argmax(axis=-1)
+    def choose(self, sampler: Sampler, positions: Sequence[int], sharp: np.ndarray | None = None) -> list[int]:
+        best = self._scores(sampler, positions, sharp).argmax(axis=-1)
         return [int(ids[place]) for ids, place in zip(self.ids, best, strict=True)]
 
     def candidates(self, sampler: Sampler, positions: Sequence[int], window: Sequence[int], count: int) -> Candidates:
@@ -85,8 +85,12 @@ class Buckets:
             return float(probs[place])
         return float(min(1.0, probs[place] * (self.sums[row, place] - 1.0)))
 
-    def _scores(self, sampler: Sampler, positions: Sequence[int]) -> np.ndarray:
-        """[R, K], as `Sampler.scores` over the whole vocabulary has them for these tokens."""
-        best = self.logits.max(axis=-1)
-        normaliser = best + np.log((self.sums * np.exp(self.logits - best[:, None])).sum(axis=-1))
-        return sampler.scores_of(self.ids, self.logits - normaliser[:, None], positions, len(self.bucket))
+    def _scores(self, sampler: Sampler, positions: Sequence[int], sharp: np.ndarray | None = None) -> np.ndarray:
+        """[R, K], as `Sampler.scores` over the whole vocabulary has them for these tokens. Of a sharpened distribution
+        the sums are not known: there the best tokens are taken for all of it."""
+        logits, sums = self.logits, self.sums
+        if sharp is not None:
+            logits, sums = logits * sharp[:, None], np.where(sharp[:, None] == 1, sums, 1.0)
+        best = logits.max(axis=-1, keepdims=True)
+        normaliser = best + np.log((sums * np.exp(logits - best)).sum(axis=-1, keepdims=True))
+        return sampler.scores_of(self.ids, logits - normaliser, positions, len(self.bucket))
