@@ -13,17 +13,17 @@ from mlx_lm.tokenizer_utils import TokenizerWrapper
 from mlx_lm.tokenizer_utils import load as load_tokenizer
 from mlx_lm.utils import load as load_with_mlx_lm
 
-from mirror_mlx import blas
+from mirror_mlx import blas, hosting
 from mirror_mlx.draft import AutoregressiveDraft, Draft, StreamingDraft, streaming
 from mirror_mlx.engine import Engine
 from mirror_mlx.errors import DraftError, ModelError, UsageError
 from mirror_mlx.hub import find, one_line
 from mirror_mlx.limits import context_length
+from mirror_mlx.messages import DRAFT_HOSTS
 from mirror_mlx.options import Options
 from mirror_mlx.target import TapAdapter, tap
 
 DEMO = Path(__file__).parent / "demo"
-DRAFT_HOSTS = ("auto", "mlx")
 
 
 def load(
@@ -42,7 +42,8 @@ def load(
 
     model            hub id, folder, or "demo" for the bundled pair
     draft_model      the same, a Draft object, or None for the pair's own (a folder that holds `target` and `draft`)
-    draft_host       where the draft runs: "mlx" (a stream of its own), or "auto"
+    draft_host       where the draft runs: "coreml" or "coremltools" (converted, on the Neural Engine), "reference"
+                     (converted, executed by MLX), "mlx" (its own MLX model), or "auto": see `hosting.choose`
     extra_eos_token  tokens, as text or id, that end an answer too
     options          see `mirror_mlx.options.Options`
 
@@ -65,7 +66,7 @@ def load(
     draft = (
         None
         if draft_model is None or mode == "ar"
-        else load_draft(draft_model, target, tokenizer, trust_remote_code=trust_remote_code)
+        else load_draft(draft_model, target, tokenizer, host=draft_host, trust_remote_code=trust_remote_code)
     )
     options = {name: value for name, value in options.items() if value is not None}
     adapter = None if draft is None else load_tap(whole) or load_tap(folder)
@@ -94,7 +95,12 @@ def _pair_options(folder: Path) -> dict[str, Any]:
 
 
 def load_draft(
-    source: "str | Path | Draft", target: nn.Module, tokenizer: TokenizerWrapper, *, trust_remote_code: bool = False
+    source: "str | Path | Draft",
+    target: nn.Module,
+    tokenizer: TokenizerWrapper,
+    *,
+    host: str = "auto",
+    trust_remote_code: bool = False,
 ) -> Draft:
     """A draft for a loaded target: from a hub id, a folder, or "demo"; a Draft object is taken as it is.
 
@@ -103,13 +109,22 @@ def load_draft(
     if isinstance(source, Draft):
         return source
     folder = find(DEMO / "draft" if str(source) == "demo" else source, DraftError)
-    made: Draft
-    if streaming.is_streaming(folder):
-        made, reach = _read_streaming(folder, tokenizer)
+    choice = hosting.choose(host, folder)
+    made: StreamingDraft | AutoregressiveDraft
+    reach = None
+    if choice.package is not None:
+        check_tokenizers(tokenizer, _tokenizer(folder))
+        made = StreamingDraft(hosting.segments(choice, folder))
+    elif streaming.is_streaming(folder):
+        check_tokenizers(tokenizer, _tokenizer(folder))
+        streaming_model = streaming.load(folder)
+        _as_the_device_likes(streaming_model)
+        made, reach = StreamingDraft(streaming.MlxSegments(streaming_model)), streaming_model.config.context_length
     else:
         model, own = _read(folder, DraftError, None, trust_remote_code, None)
         check_tokenizers(tokenizer, own)
         made, reach = AutoregressiveDraft(model), context_length(model)
+    made.host = str(choice)
     needed = context_length(target)
     if reach is not None and needed is not None and reach < needed:
         raise DraftError(
@@ -118,16 +133,11 @@ def load_draft(
     return made
 
 
-def _read_streaming(folder: Path, tokenizer: TokenizerWrapper) -> tuple[Draft, int | None]:
+def _tokenizer(folder: Path) -> TokenizerWrapper:
     try:
-        check_tokenizers(tokenizer, load_tokenizer(folder))
-    except DraftError:
-        raise
+        return load_tokenizer(folder)
     except Exception as reason:
         raise DraftError(f"{folder} has no usable tokenizer: {one_line(reason)}") from reason
-    model = streaming.load(folder)
-    _as_the_device_likes(model)
-    return StreamingDraft(streaming.MlxSegments(model)), model.config.context_length
 
 
 def check_tokenizers(target: TokenizerWrapper, draft: TokenizerWrapper) -> None:

@@ -16,6 +16,7 @@ Source = Literal["hit", "partial", "jit", "empty", "none"]
 PREDICTORS: tuple[Predictor, ...] = ("tap", "draft", "hybrid")
 FALLBACKS: tuple[Fallback, ...] = ("jit", "empty")
 MODES: tuple[Mode, ...] = ("auto", "mirror", "sd", "ar")
+DRAFT_HOSTS = ("auto", "coreml", "coremltools", "reference", "mlx")
 
 Key = tuple[int, int]
 """An outcome as a dictionary key: (accepted proposals, the target's own next token)."""

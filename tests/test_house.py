@@ -21,8 +21,9 @@ LAYERS = [
     {"rendezvous"},
     {"decoding"},
     {"engine"},
+    {"hosting"},
     {"loading"},
-    {"train"},
+    {"train", "convert"},
     {"bench"},
     {"cli"},
 ]

@@ -80,7 +80,7 @@ def test_a_tail_of_unused_rows_is_no_other_tokenizer(tmp_path):
 
 
 def test_unknown_hosts_and_options(folder):
-    with pytest.raises(UsageError, match="draft_host is 'moon': choose from auto, mlx"):
+    with pytest.raises(UsageError, match="draft_host is 'moon': choose from auto, coreml"):
         mirror_mlx.load(folder, draft_host="moon")
     with pytest.raises(UsageError, match="there is no option 'gamma'"):
         mirror_mlx.load(folder, gamma=3)

@@ -55,7 +55,7 @@ class Settings:
     steps: int = 100
     num_draft_tokens: int = 7
     kappa: int = 8
-    max_roots: int = 64
+    max_roots: int = 24
     exit_layer: int | None = None
     predictor: Predictor = "hybrid"
     temp: float = 0.0

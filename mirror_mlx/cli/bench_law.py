@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for flag, default, what in (
         ("--num-draft-tokens", 7, "proposals in a window"),
         ("--kappa", 8, "outcomes prepared for each row and predictor"),
-        ("--max-roots", 64, "all outcomes of a step"),
+        ("--max-roots", 24, "all outcomes of a step"),
     ):
         group.add_argument(flag, metavar="N", type=int, default=default, help=f"{what} (default: {default})")
     group.add_argument(

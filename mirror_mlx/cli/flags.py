@@ -16,14 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mirror_mlx.errors import UsageError
-from mirror_mlx.messages import FALLBACKS, MODES, PREDICTORS
+from mirror_mlx.messages import DRAFT_HOSTS, FALLBACKS, MODES, PREDICTORS
 from mirror_mlx.options import Options
 
 if TYPE_CHECKING:
     from mirror_mlx.engine import Engine
     from mirror_mlx.sampling import Sampling
 
-DRAFT_HOSTS = ("auto", "mlx")
 _SAMPLING = ("top_p", "min_p", "top_k", "seed", "min_tokens_to_keep", "xtc_probability", "xtc_threshold")
 _DECODING = ("num_draft_tokens", "kappa", "exit_layer", "predictor", "fallback", "streams", "stream_mode")
 _KV = ("max_kv_size", "kv_bits", "kv_group_size", "quantized_kv_start", "prefill_step_size")
@@ -108,7 +107,12 @@ def add_decoding(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--stream-mode", choices=("trust", "exact"), help="exact: a streaming draft checks its streams (default: trust)"
     )
-    group.add_argument("--draft-host", choices=DRAFT_HOSTS, default="auto", help="where the draft runs")
+    group.add_argument(
+        "--draft-host",
+        choices=DRAFT_HOSTS,
+        default="auto",
+        help="where the draft runs: the Neural Engine where it can (default: auto)",
+    )
     group = parser.add_argument_group("key-value cache")
     group.add_argument("--max-kv-size", metavar="N", type=int, help="keep the last N positions only")
     group.add_argument("--kv-bits", metavar="N", type=int, help="quantise keys and values to N bits")

@@ -18,6 +18,7 @@ COMMANDS = {
     "chat": "talk to a model",
     "generate": "complete one prompt",
     "train": "train the models of a pair",
+    "convert": "make Core ML packages of a draft, for the Neural Engine",
     "bench": "measure this machine",
 }
 

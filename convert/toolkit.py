@@ -1,0 +1,46 @@
+"""coremltools, imported once and kept quiet: it reports on stderr what no user of ours can act on."""
+
+import contextlib
+import logging
+import os
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+from mirror_mlx.errors import UsageError
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """No progress bars, warnings or log lines of coremltools (no torch, no Core ML on Linux)."""
+    loggers = [logging.getLogger(name) for name in ("coremltools", "transformers")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            yield
+        finally:
+            for logger, level in zip(loggers, levels, strict=True):
+                logger.setLevel(level)
+
+
+def _imported() -> Any:
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    try:
+        with quiet():
+            import coremltools
+            from coremltools.converters.mil.mil.passes import pass_pipeline
+    except ImportError as reason:
+        raise UsageError(f"converting needs coremltools ({reason}): pip install 'coremltools>=9,<10'") from None
+    pass_pipeline.tqdm = lambda passes, **_: passes
+    return coremltools
+
+
+ct = _imported()
+
+from coremltools.converters.mil import Builder as mb  # noqa: E402, N813
+from coremltools.converters.mil.mil import Function, Program, types  # noqa: E402
+
+__all__ = ["Function", "Program", "ct", "mb", "quiet", "types"]
