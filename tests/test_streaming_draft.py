@@ -16,6 +16,7 @@ import mirror_mlx
 from mirror_mlx.draft import Draft, StreamingDraft
 from mirror_mlx.draft.protocol import Streaming
 from mirror_mlx.draft.streaming import MlxSegments
+from mirror_mlx.draft.streaming.draft import SHARP
 from mirror_mlx.draft.streaming.layout import Feed, lay_out
 from mirror_mlx.errors import UsageError
 from mirror_mlx.messages import Root
@@ -44,11 +45,11 @@ def one_by_one(model, sampler, context, count):
 
 
 def trusted(model, sampler, context, passes, count):
-    """Main and streams of the last token, `passes` times, by forwards over the whole text."""
+    """Main and sharpened streams of the last token, `passes` times, by forwards over the whole text."""
     tokens = list(context)
     for _ in range(passes):
         main, ahead = model(mx.array([tokens]), count)
-        rows = mx.concatenate([main[0, -1:], ahead[:, 0, -1]])
+        rows = mx.concatenate([main[0, -1:], SHARP * ahead[:, 0, -1]])
         tokens += sampler.choose(whole(model, rows), [len(tokens) + j for j in range(count + 1)]).tolist()
     return tokens[len(context) :]
 
