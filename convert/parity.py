@@ -1,8 +1,8 @@
 """Does a converted draft say what the draft says? The saved packages, executed, against the MLX draft.
 
-A scripted text is read in chunks; then steps as the runtime makes them, each on the same layouts for both: glue, the
-branches of several roots with their streams for as many passes as a window takes, a rewind to what was accepted, until
-the slots are nearly full.
+A text is read in chunks; then steps as the runtime makes them, each on the same layouts for both: glue, the branches
+of several roots with their streams for as many passes as a window takes, a rewind to what was accepted, until the slots
+are nearly full.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -12,6 +12,8 @@ from typing import Literal
 
 import mlx.core as mx
 import numpy as np
+from mlx_lm.tokenizer_utils import load as load_tokenizer
+from mlx_lm.utils import dequantize_model
 
 from mirror_mlx.draft import streaming
 from mirror_mlx.draft.package import parts
@@ -23,6 +25,13 @@ from mirror_mlx.draft.streaming.model import whole
 from mirror_mlx.errors import DraftError
 from mirror_mlx.messages import Key
 
+TEXT = """\
+Tom has 3 boxes with 12 pencils in each of them. He gives 7 pencils to his sister and buys 2 more boxes of the same kind
+at $4 a box. How many pencils does he have now, and how much money did he spend? First, Tom has 3*12 = 36 pencils. He
+gives away 7 of them: 36-7 = 29 pencils are left. Two more boxes hold 2*12 = 24 pencils, so he has 29+24 = 53 pencils.
+The boxes cost 2*4 = $8. The answer is 53 pencils and $8. Thank you! Can you write a function that does this? Sure:
+def pencils(boxes, each): return boxes * each
+"""
 ROOTS = 8
 HIDDEN = 1e-3
 """Bound on the error of hidden states, as a share of their largest value, for fp32 execution of fp16 weights."""
@@ -69,10 +78,10 @@ def check(
 
 
 def load(draft: Path, manifest: Manifest) -> streaming.StreamingModel:
-    """The draft as it was converted, its weights rounded to fp16 and then held in fp32."""
+    """The draft as it was converted, its weights dequantised, rounded to fp16 and then held in fp32."""
     shapes = manifest.shapes
     if streaming.is_streaming(draft):
-        model = streaming.load(draft)
+        model = dequantize_model(streaming.load(draft))
     else:
         model = streaming.from_dense(draft, boundary=shapes.boundary, streams=0)
     model.set_dtype(mx.float16)
@@ -85,16 +94,16 @@ def compare(
     precision: Literal["float32", "float16"], *, seed: int = 0,
 ) -> Figures:  # fmt: skip
     """Both through the same script; see the module."""
-    shapes, kept = manifest.shapes, parts.read(draft, manifest.shapes)
-    theirs = PackageSegments(
-        manifest, ReferenceHost(manifest, folder, precision=precision), embeddings=kept.embeddings,
-        stream_embeddings=kept.stream_embeddings, head_ids=kept.head_ids, factored=kept.factored,
-    )  # fmt: skip
+    shapes = manifest.shapes
+    host = ReferenceHost(manifest, folder, precision=precision)
+    theirs = PackageSegments(manifest, host, parts.read(draft, shapes))
     ours = streaming.MlxSegments(model)
     random = np.random.default_rng(seed)
     figures = Figures()
     try:
-        prompt = random.integers(0, shapes.vocab_size, shapes.prefill + shapes.prefill // 2).tolist()
+        length, window = shapes.prefill + shapes.prefill // 2, manifest.num_draft_tokens + 1
+        text = np.resize(_tokens(draft, shapes.vocab_size, random), length + _STEPS * window).tolist()
+        prompt, rest = text[:length], text[length:]
         wanted = _hidden(model, prompt)
         _worst(figures, "hidden", theirs.read(prompt), wanted)
         ours.prefill(prompt)
@@ -102,12 +111,12 @@ def compare(
             base = ours.used
             if step == _STEPS - 1:  # the last one close to the end of the slots
                 room = shapes.context - base - _needed(manifest)
-                ahead = random.integers(0, shapes.vocab_size, max(room, 0)).tolist()
+                ahead = np.resize(text, max(room, 0)).tolist()
                 theirs.read(ahead)
                 ours.prefill(ahead)
                 base = ours.used
-            rows = random.integers(0, shapes.vocab_size, manifest.num_draft_tokens + 1).tolist()
-            for layout in _layouts(rows, base, shapes.streams, theirs, random, shapes.vocab_size):
+            rows = rest[step * window : (step + 1) * window]
+            for layout in _layouts(rows, base, shapes.streams, theirs, random, text):
                 _compared(figures, ours, theirs, layout, model)
             accepted = int(random.integers(0, len(rows)))
             for segments in (ours, theirs):
@@ -121,6 +130,15 @@ def compare(
 _STEPS = 3
 
 
+def _tokens(draft: Path, vocab_size: int, random: np.random.Generator) -> list[int]:
+    """TEXT in the draft's own tokens; random ones where it has no tokenizer. A draft knows nothing of random
+    tokens, and every rounding changes its mind there."""
+    try:
+        return list(load_tokenizer(draft).encode(TEXT))
+    except Exception:  # whatever transformers says of a folder: the runtime will say it to the user
+        return random.integers(0, vocab_size, 128).tolist()
+
+
 def _needed(manifest: Manifest) -> int:
     """Slots that a step takes at most: its glue, its branches' mains, and one pass."""
     shapes = manifest.shapes
@@ -130,15 +148,15 @@ def _needed(manifest: Manifest) -> int:
 
 
 def _layouts(
-    rows: list[int], base: int, streams: int, segments: PackageSegments, random: np.random.Generator, vocab: int
+    rows: list[int], base: int, streams: int, segments: PackageSegments, random: np.random.Generator, text: list[int]
 ) -> Iterator[Layout]:
-    """Glue, then the passes of ROOTS branches that leave it at different rows. Each is laid out when it is asked for,
-    since slots go by what has been computed."""
+    """Glue, then the passes of ROOTS branches that leave it at different rows, of tokens that occur in `text`. Each is
+    laid out when it is asked for, since slots go by what has been computed."""
     yield lay_out([Feed(base, [], rows, "none")], segments.used, 0)
     branches: dict[Key, Feed] = {}
     for number in range(ROOTS):
         row = number % len(rows)
-        branches[row, number] = Feed(base + row + 1, [], random.integers(0, vocab, 1).tolist())
+        branches[row, number] = Feed(base + row + 1, [], random.choice(text, 1).tolist())
     for _ in range(-(-(len(rows) - 1) // (1 + streams))):
         for group in packed(list(branches.items()), streams, segments.columns):
             layout = lay_out([feed for _, feed in group], segments.used, streams)
@@ -146,7 +164,7 @@ def _layouts(
             for place, (key, feed) in enumerate(group):
                 assert key is not None
                 slots = [*feed.slots, *layout.slots(place)]
-                branches[key] = Feed(feed.trunk, slots, random.integers(0, vocab, 1 + streams).tolist())
+                branches[key] = Feed(feed.trunk, slots, random.choice(text, 1 + streams).tolist())
 
 
 def _compared(

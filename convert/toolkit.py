@@ -1,29 +1,10 @@
 """coremltools, imported once and kept quiet: it reports on stderr what no user of ours can act on."""
 
-import contextlib
-import logging
 import os
-import warnings
-from collections.abc import Iterator
 from typing import Any
 
+from mirror_mlx.draft.package.quiet import quiet
 from mirror_mlx.errors import UsageError
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """No progress bars, warnings or log lines of coremltools (no torch, no Core ML on Linux)."""
-    loggers = [logging.getLogger(name) for name in ("coremltools", "transformers")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.CRITICAL)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            yield
-        finally:
-            for logger, level in zip(loggers, levels, strict=True):
-                logger.setLevel(level)
 
 
 def _imported() -> Any:

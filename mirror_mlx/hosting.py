@@ -59,10 +59,7 @@ def segments(choice: Choice, draft: Path) -> PackageSegments:
     folder, made = choice.package
     manifest.verify(made, folder)
     kept = parts.read(draft, made.shapes)
-    return PackageSegments(
-        made, _host(choice.name, made, folder), embeddings=kept.embeddings,
-        stream_embeddings=kept.stream_embeddings, head_ids=kept.head_ids, factored=kept.factored,
-    )  # fmt: skip
+    return PackageSegments(made, _host(choice.name, made, folder), kept)
 
 
 def _host(name: str, made: Manifest, folder: Path) -> Host:

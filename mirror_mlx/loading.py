@@ -11,6 +11,7 @@ import mlx.nn as nn
 from mlx.utils import tree_map
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 from mlx_lm.tokenizer_utils import load as load_tokenizer
+from mlx_lm.utils import dequantize_model
 from mlx_lm.utils import load as load_with_mlx_lm
 
 from mirror_mlx import blas, hosting
@@ -118,7 +119,7 @@ def load_draft(
     elif streaming.is_streaming(folder):
         check_tokenizers(tokenizer, _tokenizer(folder))
         streaming_model = streaming.load(folder)
-        _as_the_device_likes(streaming_model)
+        _as_the_device_likes(streaming_model, may_change=True)
         made, reach = StreamingDraft(streaming.MlxSegments(streaming_model)), streaming_model.config.context_length
     else:
         model, own = _read(folder, DraftError, None, trust_remote_code, None)
@@ -191,13 +192,16 @@ def _read(
         ) from None
     except Exception as reason:  # whatever mlx-lm, transformers or safetensors say of a folder, the user needs one line
         raise error(f"{folder} cannot be loaded: {one_line(reason)}") from reason
-    _as_the_device_likes(model)
+    _as_the_device_likes(model, may_change=error is DraftError)
     return model, tokenizer
 
 
-def _as_the_device_likes(model: nn.Module) -> None:
-    """On the CPU in fp32, the only type its kernels are fast in."""
+def _as_the_device_likes(model: nn.Module, *, may_change: bool = False) -> None:
+    """On the CPU in fp32, the only type its kernels are fast in; a model that `may_change` by rounding is dequantised
+    too, since it counts what a draft says soon, and not what it says to the last bit."""
     if _on_cpu():
+        if may_change:
+            dequantize_model(model)
         model.update(tree_map(_as_float32, model.parameters()))
         mx.eval(model.parameters())
 

@@ -13,7 +13,7 @@ from numbers import Integral
 from typing import Any
 
 from mirror_mlx import threads
-from mirror_mlx.draft.protocol import Draft, Narrow
+from mirror_mlx.draft.protocol import Draft, width_of
 from mirror_mlx.messages import Candidates, Fault, Key, Outcome, Window
 from mirror_mlx.rounds import Advance, Expand, Glue, Round, Settle, Wait
 from mirror_mlx.sampling import Sampling
@@ -201,7 +201,7 @@ class Worker:
         round_, span, step = ticket.round, self._trace.span, ticket.step
         draft, plan = self._draft, ticket.round.plan
         rows = [ticket.tokens[ticket.count - 1], *plan.window]
-        width = draft.width if isinstance(draft, Narrow) else None
+        width = width_of(draft)
         self._free_since = clock()
         while True:
             try:

@@ -33,7 +33,8 @@ def test_the_four_variants_and_exact_mode(pair, capsys):
         "sd, draft", "mirror, draft", "sd, draft, exact", "mirror, draft, exact", "sd, draft-ar", "mirror, draft-ar",
     ]  # fmt: skip
     assert all(row["identical"] for row in rows.values())
-    assert rows["sd, draft"]["tokens_per_pass"] == 4  # 1 + 3 streams, at their word
+    # A window of 7 at their word is 3 tokens and then 4; the windows at the end of an answer are shorter.
+    assert 3.4 < rows["sd, draft"]["tokens_per_pass"] <= 3.5
     assert rows["sd, draft"]["passes_per_window"] == 2  # ⌈7 / 4⌉
     assert rows["sd, draft-ar"]["tokens_per_pass"] == 1
     assert rows["sd, draft-ar"]["passes_per_window"] == 7

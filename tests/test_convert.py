@@ -69,11 +69,7 @@ def host(manifest, folder, draft, monkeypatch):
         return made | {"cos": np.cos(angles), "sin": np.sin(angles)}
 
     monkeypatch.setattr(segments, "columns", exact)
-    kept = parts.read(draft, manifest.shapes)
-    made = PackageSegments(
-        manifest, ReferenceHost(manifest, folder), embeddings=kept.embeddings, stream_embeddings=kept.stream_embeddings,
-        head_ids=kept.head_ids, factored=kept.factored,
-    )  # fmt: skip
+    made = PackageSegments(manifest, ReferenceHost(manifest, folder), parts.read(draft, manifest.shapes))
     made._slots = {number: slots.astype(np.float32) for number, slots in made._slots.items()}
     return made
 

@@ -32,7 +32,8 @@ LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 
 
 def modules():
-    for path in sorted(ROOT.rglob("*.py")):
+    linked = (ROOT / "convert").glob("*.py")  # a link, which rglob does not follow
+    for path in sorted({*ROOT.rglob("*.py"), *linked}):
         part = path.relative_to(ROOT).parts[0].removesuffix(".py")
         if part not in ("__init__", "demo"):
             yield path, part

@@ -16,7 +16,7 @@ import mlx.core as mx
 import mlx.nn as nn
 from mlx.utils import tree_flatten
 
-from mirror_mlx.draft.protocol import Draft, Narrow
+from mirror_mlx.draft.protocol import Draft, width_of
 from mirror_mlx.errors import UsageError
 from mirror_mlx.messages import Candidates, Key, Root
 from mirror_mlx.sampling import Sampling
@@ -113,7 +113,7 @@ class PacedDraft:
 
     @property
     def width(self) -> int | None:
-        return self._draft.width if isinstance(self._draft, Narrow) else None
+        return width_of(self._draft)
 
     def begin(self, sampling: Sampling) -> None:
         self._draft.begin(sampling)

@@ -18,7 +18,7 @@ import mlx.core as mx
 from mirror_mlx import blas, loading
 from mirror_mlx.bench import prompts
 from mirror_mlx.bench.lab import Cores, Others, Pace, PacedDraft, inflate
-from mirror_mlx.draft.protocol import Draft, Narrow, Streaming
+from mirror_mlx.draft.protocol import Draft, Streaming, width_of
 from mirror_mlx.engine import Engine
 from mirror_mlx.errors import UsageError
 from mirror_mlx.messages import Candidates, Key, Root
@@ -75,7 +75,7 @@ class Meter:
 
     @property
     def width(self) -> int | None:
-        return self._draft.width if isinstance(self._draft, Narrow) else None
+        return width_of(self._draft)
 
     def begin(self, sampling: Sampling) -> None:
         self._draft.begin(sampling)

@@ -66,3 +66,8 @@ class Narrow(Protocol):
     @property
     def width(self) -> int | None:
         """How many branches one pass takes; None: all."""
+
+
+def width_of(draft: Draft) -> int | None:
+    """How many branches one of its passes takes; None: all."""
+    return draft.width if isinstance(draft, Narrow) else None

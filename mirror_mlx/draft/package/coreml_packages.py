@@ -1,5 +1,6 @@
 """What both Core ML hosts share: packages tried, loaded, called one prediction at a time, and closed."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -33,7 +34,7 @@ class Loaded(Protocol):
         """What Core ML may hold for a while after the last prediction."""
 
 
-class PackageHost:
+class PackageHost(ABC):
     """See `host.Host`. All calls come from one thread.
 
     manifest, folder  the converted draft
@@ -125,13 +126,14 @@ class PackageHost:
         maker = functions.get("prefill") or next(iter(functions.values()))
         return self._make_state(maker.model)
 
+    @abstractmethod
     def _open(self) -> None:
         """Find the library. Raises DraftError."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _load(self, package: Package, entry: compiled.Entry) -> dict[str, Any]:
         """Every function, by name. Each is a model of its own; Core ML shares their weights."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _make_state(self, model: Any) -> Any:
-        raise NotImplementedError
+        """A new state of this model, zeros."""

@@ -1,6 +1,7 @@
 """Where converted drafts lie, and which one is of a given draft."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from mirror_mlx.draft.package import manifest
@@ -20,17 +21,16 @@ def roots() -> list[Path]:
 def of(draft: Path) -> tuple[Path, Manifest] | None:
     """The packages made of the draft in this folder, with their manifest, or None. What is damaged or of another
     version is passed over: `mirror-mlx doctor` speaks of it."""
-    weights, tokenizer = manifest.source(draft)
-    for folder in _folders():
-        try:
-            found = manifest.read(folder)
-        except DraftError:
-            continue
-        if (found.draft.weights, found.draft.tokenizer) == (weights, tokenizer):
+    wanted: tuple[str, str] | None = None  # hashing a draft takes seconds: only where there is something to compare
+    for folder, found in _readable():
+        wanted = wanted or manifest.source(draft)
+        if (found.draft.weights, found.draft.tokenizer) == wanted:
             return folder, found
     return None
 
 
-def _folders() -> Iterator[Path]:
+def _readable() -> Iterator[tuple[Path, Manifest]]:
     for root in roots():
-        yield from sorted(path.parent for path in root.glob(f"*/{manifest.FILE}"))
+        for file in sorted(root.glob(f"*/{manifest.FILE}")):
+            with suppress(DraftError):
+                yield file.parent, manifest.read(file.parent)

@@ -7,6 +7,7 @@ import mlx.core as mx
 import numpy as np
 
 from mirror_mlx.draft.package.manifest import Shapes
+from mirror_mlx.draft.streaming.weights import arrays
 from mirror_mlx.errors import DraftError
 
 
@@ -23,14 +24,7 @@ class Parts:
 
 def read(folder: Path, shapes: Shapes) -> Parts:
     """From the draft's own folder; nothing else of its weights is brought into memory. Raises DraftError."""
-    weights: dict[str, mx.array] = {}
-    for file in sorted(folder.glob("*.safetensors")):
-        try:
-            found = mx.load(str(file))
-        except (OSError, ValueError, RuntimeError) as reason:
-            raise DraftError(f"{file} is damaged: {reason}") from None
-        assert isinstance(found, dict)
-        weights |= found
+    weights = arrays(folder)
     prefixes = [""] if shapes.tracks == 1 else [f"tracks.{track}." for track in range(shapes.tracks)]
     width = shapes.hidden_size // shapes.tracks
     try:

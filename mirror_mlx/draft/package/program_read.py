@@ -2,15 +2,14 @@
 
 import contextlib
 import gc
-import logging
 import threading
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from mirror_mlx.draft.package.quiet import quiet
 from mirror_mlx.errors import DraftError
 
 _one_reader = threading.Lock()  # coremltools builds programs on one global stack
@@ -32,7 +31,7 @@ def read(package: Path) -> Iterator[tuple[str, Any]]:
             if not names:
                 raise ValueError("it holds no program")
     for name in names:
-        with _one_reader, _readable(package), _quiet():
+        with _one_reader, _readable(package), quiet():
             one = type(model)()
             one.CopyFrom(model)
             for other in names:
@@ -55,25 +54,12 @@ def _readable(package: Path) -> Iterator[None]:
 
 def _coremltools(package: Path) -> tuple[Any, Any]:
     try:
-        with _quiet():
+        with quiet():
             from coremltools.converters.mil.frontend.milproto import load
             from coremltools.models import utils
     except ImportError:
         raise DraftError(f"{package} needs coremltools to be read: pip install 'mirror-mlx[coreml]'") from None
     return load, utils
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """coremltools warns of everything it lacks off macOS, and of versions of libraries that it does not use here."""
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(before)
 
 
 def described(var: Any) -> tuple[tuple[int | None, ...], str]:

@@ -8,31 +8,21 @@ import numpy as np
 from mirror_mlx.draft.package.host import Host
 from mirror_mlx.draft.package.inputs import as_columns, as_rows, columns, expansion
 from mirror_mlx.draft.package.manifest import Manifest
+from mirror_mlx.draft.package.parts import Parts
 from mirror_mlx.draft.streaming.layout import Columns, Layout
 from mirror_mlx.draft.streaming.predictions import Buckets
 from mirror_mlx.errors import DraftError
 
 
 class PackageSegments:
-    """Segments whose layers are the packages of a manifest.
+    """Segments whose layers are the packages of a manifest, and whose embeddings are `kept` on this side."""
 
-    embeddings        [G][V, c]  what each track takes for a token
-    stream_embeddings [G][s, c]
-    head_ids          [V'] full ids of a trimmed head's rows; None: all
-    factored          the head of a draft with several tracks is factored: their parts are summed, not gathered
-    """
-
-    def __init__(
-        self, manifest: Manifest, host: Host, *, embeddings: Sequence[np.ndarray],
-        stream_embeddings: Sequence[np.ndarray], head_ids: np.ndarray | None = None, factored: bool = False,
-    ) -> None:  # fmt: skip
-        shapes = manifest.shapes
+    def __init__(self, manifest: Manifest, host: Host, kept: Parts) -> None:
+        shapes, ids = manifest.shapes, kept.head_ids
         self.vocab_size, self.streams, self.context_length = shapes.vocab_size, shapes.streams, None
         self.columns = (shapes.first, shapes.second)
-        self._manifest, self._host = manifest, host
-        self._embeddings, self._stream_embeddings = embeddings, stream_embeddings
-        self._factored, self._used = factored, 0
-        rows = np.arange(shapes.head_size) if head_ids is None else np.asarray(head_ids)
+        self._manifest, self._host, self._kept, self._used = manifest, host, kept, 0
+        rows = np.arange(shapes.head_size) if ids is None else ids
         self._rows = np.append(rows, np.zeros(-len(rows) % shapes.buckets, rows.dtype))
         self._bucket = np.full(shapes.vocab_size, -1, np.int32)
         self._bucket[rows] = np.arange(len(rows)) % shapes.buckets
@@ -62,7 +52,7 @@ class PackageSegments:
             positions = np.arange(self._used, self._used + len(chunk), dtype=np.int32)
             mask = np.arange(self._used + len(chunk))[None] <= positions[:, None]
             shared = columns(Columns(positions, mask), self._used, width, self._manifest)
-            hidden = [as_columns(table[chunk], width) for table in self._embeddings]
+            hidden = [as_columns(table[chunk], width) for table in self._kept.embeddings]
             ends = self._through("prefill", hidden, shared, shared, None)
             rows = np.arange(len(chunk))
             found.append(np.concatenate([as_rows(end, "h", rows) for end in ends], axis=1))
@@ -74,7 +64,7 @@ class PackageSegments:
         self._need(max(shapes.first, shapes.second))
         first = columns(layout.first, layout.used, shapes.first, self._manifest)
         second = columns(layout.second, layout.used, shapes.second, self._manifest)
-        tokens = [as_columns(table[layout.tokens], shapes.first) for table in self._embeddings]
+        tokens = [as_columns(table[layout.tokens], shapes.first) for table in self._kept.embeddings]
         (said,) = self._through("rollout", tokens, first, second, layout)
         self._used = layout.used + len(layout.tokens)
         rows = np.array(list(wanted), dtype=np.intp)
@@ -99,7 +89,7 @@ class PackageSegments:
             if package.layers[0] == package.layers[1]:
                 if function == "rollout":
                     parts = [found["y"] for found in outputs]
-                    whole = sum(parts[1:], parts[0]) if self._factored else np.concatenate(parts, axis=1)
+                    whole = sum(parts[1:], parts[0]) if self._kept.factored else np.concatenate(parts, axis=1)
                     outputs = [dict(self._host.call(stage[0], function, {"y": whole}))]
                 continue
             gathered = None
@@ -111,7 +101,7 @@ class PackageSegments:
             for number, found in zip(stage, outputs, strict=True):
                 given = {"x": found["h"] if gathered is None else gathered, **shared}
                 if package.expands and layout is not None:
-                    given |= expansion(layout, self._stream_embeddings[packages[number].track], self._manifest)
+                    given |= expansion(layout, self._kept.stream_embeddings[packages[number].track], self._manifest)
                 said.append(self._call(number, function, given))
             outputs = said
         return outputs

@@ -6,13 +6,14 @@ tracks there is no such model, and everything is in `model.safetensors`.
 """
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
 from mlx.utils import tree_flatten
-from mlx_lm.utils import load_model
+from mlx_lm.utils import dequantize_model, load_model
 
 from mirror_mlx.draft.streaming.config import KEY, TYPES, StreamingConfig
 from mirror_mlx.draft.streaming.model import StreamingModel
@@ -30,12 +31,24 @@ def is_streaming(folder: Path) -> bool:
         return False
 
 
-def load(folder: Path, group: mx.distributed.Group | None = None) -> StreamingModel:
-    """The streaming draft in `folder`; with `group` only this process's track. Raises DraftError."""
+def load(folder: Path, group: mx.distributed.Group | None = None, *, lazy: bool = False) -> StreamingModel:
+    """The streaming draft in `folder`; with `group` only this process's track; `lazy`: each weight is read when it is
+    used. Raises DraftError."""
     try:
         config = StreamingConfig.of(json.loads((folder / "config.json").read_text(encoding="utf-8")))
     except (OSError, ValueError) as error:
         raise DraftError(f"{folder}: config.json cannot be read: {error}") from None
+    weights = arrays(folder)
+    if not weights:
+        raise DraftError(f"{folder} has no {MAIN}: the weights are missing")
+    model = _made(config, weights, folder, group)
+    if not lazy:
+        mx.eval(model.parameters())
+    return model
+
+
+def arrays(folder: Path) -> dict[str, mx.array]:
+    """All weights in `folder` by name; each is read from disk when it is used. Raises DraftError."""
     weights: dict[str, mx.array] = {}
     for file in [*sorted(folder.glob("model*.safetensors")), *folder.glob(OWN)]:
         try:
@@ -44,9 +57,7 @@ def load(folder: Path, group: mx.distributed.Group | None = None) -> StreamingMo
             raise DraftError(f"{file} is damaged: {error}") from None
         assert isinstance(found, dict)
         weights |= found
-    if not weights:
-        raise DraftError(f"{folder} has no {MAIN}: the weights are missing")
-    return _made(config, weights, folder, group)
+    return weights
 
 
 def _made(
@@ -66,7 +77,6 @@ def _made(
         model.load_weights(list(weights.items()), strict=True)
     except ValueError as error:
         raise DraftError(f"{where}: the weights do not fit config.json: {str(error).splitlines()[0]}") from None
-    mx.eval(model.parameters())
     model.eval()
     return model
 
@@ -90,23 +100,31 @@ def files(model: StreamingModel) -> dict[str, dict[str, mx.array]]:
 def from_dense(folder: Path, *, boundary: int | None, streams: int) -> StreamingModel:
     """A streaming draft whose main stream is the Qwen3 or Llama model in `folder`, cut at `boundary` (None: half).
 
-    The streams are not trained yet. Raises DraftError for another kind of model.
+    The streams are not trained yet; quantised weights are no longer. Raises DraftError for another kind of model.
+    """
+    dense, config = load_dense(folder, boundary=boundary, streams=streams)
+    dense = dequantize_model(dense)
+    base = {key: value for key, value in config.base.items() if key not in ("quantization", "quantization_config")}
+    model = StreamingModel(replace(config, base=base))
+    model.tracks[0].update(dense.parameters())
+    return model
+
+
+def load_dense(
+    folder: Path, *, boundary: int | None, streams: int, lazy: bool = False
+) -> tuple[nn.Module, StreamingConfig]:
+    """The Qwen3 or Llama model in `folder` as mlx-lm loads it, and what a streaming draft made of it would be.
+
+    Arguments as of `from_dense` and `load`. Raises DraftError for another kind of model.
     """
     try:
-        dense, config = load_model(folder)
+        dense, config = load_model(folder, lazy=lazy)
     except (OSError, ValueError, RuntimeError, KeyError, TypeError) as error:
         raise DraftError(f"{folder} cannot be loaded: {error}") from None
     if config.get("model_type") not in TYPES:
-        raise DraftError(
-            f"{folder} is a {config.get('model_type')} model: a streaming draft is made of {', '.join(TYPES)}"
-        )
-    if "quantization" in config:
-        raise DraftError(f"{folder} is quantised: give the model it was made from")
+        raise DraftError(f"{folder} is a {config.get('model_type')} model: a draft is made of {', '.join(TYPES)}")
     boundary = config["num_hidden_layers"] // 2 if boundary is None else boundary
-    made = StreamingConfig.of(config | {KEY: {"boundary": boundary, "streams": streams}})
-    model = StreamingModel(made)
-    model.tracks[0].update(dense.parameters())
-    return model
+    return dense, StreamingConfig.of(config | {KEY: {"boundary": boundary, "streams": streams}})
 
 
 def _own_names(model: StreamingModel) -> set[str]:
