@@ -5,7 +5,8 @@ Core ML leaves undefined what breaks a rule; here it is a `Violation`, which no 
 - one prediction in flight on a state, and a state serves only the package it was made for;
 - nobody writes into inputs during a prediction, and memory lives as long as an array over it is bound, which is a while
   longer than the prediction;
-- what Core ML keeps is a native object, and every call has an autorelease pool.
+- what Core ML keeps is a native object, and every call has an autorelease pool;
+- a completion handler is called on another thread, without a pool: it asks nothing, returns None and never raises.
 
     fake = FakeCoreML(predict)
     fake.install()
@@ -53,6 +54,17 @@ class Spec:
     state: dict = field(default_factory=dict)
 
 
+@dataclass
+class Op:
+    """One operation of a plan. device: "neural engine", "gpu", "cpu" or "npu" (a new kind); None: no usage is given."""
+
+    operator: str
+    output: str | None = None
+    device: str | None = "neural engine"
+    supported: tuple[str, ...] = ("cpu", "neural engine")
+    weight: float | None = None
+
+
 def write_package(package: Path, functions: dict[str, Spec]) -> dict[str, str]:
     """A package that `FakeCoreML` can read; its contents for the manifest."""
     package.mkdir(parents=True)
@@ -81,15 +93,21 @@ class FakeCoreML:
     describe  package → its functions
     linger    seconds that a prediction's arrays stay bound
     aside     outputs go to arrays of Core ML's own, whose strides it reports as zeros
-    faults    "compile", "load", "predict", "state": text of the NSError given instead
+    faults    "compile", "load", "predict", "state", "plan": text of the NSError given instead
+    plan      (package, function) → its operations, those of a plan
+    silent    handlers of plans are not called, but kept in `unanswered`
     """
 
     def __init__(self, predict: Callable, *, describe: Callable = read_package) -> None:
         self.predict, self.describe = predict, describe
         self.linger, self.aside = 1.0, False
         self.faults: dict[str, str] = {}
-        self.compiled = self.predictions = 0
+        self.compiled = self.predictions = self.plans = 0
+        self.plan: Callable = lambda package, function: [Op(f"ios18.{function}", "out")]
+        self.silent = False
+        self.unanswered: list[Callable] = []
         self.bound: list = []
+        self._broken: list[BaseException] = []
         self._flying: set[int] = set()
         self._pools = threading.local()
         self._lock = threading.Lock()
@@ -116,6 +134,8 @@ class FakeCoreML:
                 sys.modules[name] = module
         for folder in self._folders:
             shutil.rmtree(folder, ignore_errors=True)
+        if self._broken:
+            raise Violation("a handler raised, or returned something") from self._broken[0]
 
     def check_bound(self) -> None:
         """Raise Violation if memory is gone that a prediction's arrays are still bound to."""
@@ -128,10 +148,26 @@ class FakeCoreML:
     def _error(self, what: str):
         return None if what not in self.faults else NSError(self.faults[what])
 
+    def _need_pool(self, what: str) -> None:
+        if not getattr(self._pools, "depth", 0):
+            raise Violation(f"{what} outside an autorelease pool")
+
+    def _answer_plan(self, handler, plan, error):
+        """On a thread of Core ML's."""
+
+        def call():
+            try:
+                assert handler(plan, error) is None
+            except BaseException as reason:
+                self._broken.append(reason)
+
+        self.unanswered.append(call)
+        if not self.silent:
+            threading.Thread(target=self.unanswered.pop(), name="fake-coreml").start()
+
     def _run(self, model, provider, state, options):
         """(features, error), as a prediction gives them."""
-        if not getattr(self._pools, "depth", 0):
-            raise Violation("a prediction outside an autorelease pool")
+        self._need_pool("a prediction")
         if error := self._error("predict"):
             return None, error
         spec, given = model.spec, provider._values
@@ -361,6 +397,90 @@ class _State(_Object):
         self.arrays = {name: np.zeros(shape, dtype) for name, (shape, dtype) in spec.state.items()}
 
 
+class MLNeuralEngineComputeDevice(_Object):
+    pass
+
+
+class MLGPUComputeDevice(_Object):
+    pass
+
+
+class MLCPUComputeDevice(_Object):
+    pass
+
+
+DEVICES = {"neural engine": MLNeuralEngineComputeDevice, "gpu": MLGPUComputeDevice, "cpu": MLCPUComputeDevice}
+
+
+class _Pooled(_Object):
+    """What a plan is made of: nothing of it is asked outside an autorelease pool."""
+
+    def __init__(self, fake, **values) -> None:
+        self._fake, self._values = fake, values
+
+    def _get(self, name):
+        self._fake._need_pool(name)
+        return self._values[name]
+
+
+class _Usage(_Pooled):
+    """MLComputePlanDeviceUsage."""
+
+    def preferredComputeDevice(self):  # noqa: N802
+        return self._get("preferred")
+
+    def supportedComputeDevices(self):  # noqa: N802
+        return self._get("supported")
+
+
+class _Cost(_Pooled):
+    def weight(self):
+        return self._get("weight")
+
+
+class _Structure(_Pooled):
+    """MLModelStructure and its parts: programs, functions, blocks, operations and their outputs."""
+
+    def program(self):
+        return self._get("program")
+
+    def functions(self):
+        return self._get("functions")
+
+    def block(self):
+        return self._get("block")
+
+    def operations(self):
+        return self._get("operations")
+
+    def operatorName(self):  # noqa: N802
+        return self._get("operatorName")
+
+    def outputs(self):
+        return self._get("outputs")
+
+    def name(self):
+        return self._get("name")
+
+
+def _structure(fake, functions):
+    """MLModelStructure of function → operations."""
+    made = NSMutableDictionary()
+    for name, operations in functions.items():
+        listed = [
+            _Structure(
+                fake,
+                op=op,
+                function=name,
+                operatorName=NSString(op.operator),
+                outputs=[] if op.output is None else [_Structure(fake, name=NSString(op.output))],
+            )
+            for op in operations
+        ]
+        made[NSString(name)] = _Structure(fake, block=_Structure(fake, operations=listed))
+    return _Structure(fake, program=_Structure(fake, functions=made) if functions else None)
+
+
 def _modules(fake: FakeCoreML) -> dict[str, ModuleType]:
     class MLModel(_Object):
         @classmethod
@@ -401,6 +521,44 @@ def _modules(fake: FakeCoreML) -> dict[str, ModuleType]:
         def predictionFromFeatures_usingState_options_error_(self, provider, state, options, error):  # noqa: N802
             return fake._run(self, provider, _native(state, _State), options)
 
+    class MLComputePlan(_Object):
+        """Lists the operations of all functions, and has devices for those of the one that was named."""
+
+        @classmethod
+        def loadContentsOfURL_configuration_completionHandler_(cls, url, configuration, handler):  # noqa: N802
+            fake._need_pool("loading a plan")
+            fake.plans += 1
+            if configuration.units != 3:
+                raise Violation("not for the Neural Engine")
+            if not (url._path / "source").is_file():
+                raise Violation("a plan of what is no compiled model ends the process")
+            if error := fake._error("plan"):
+                return fake._answer_plan(handler, None, error)
+            made, package = cls(), Path((url._path / "source").read_text())
+            made._function = str(configuration.function)
+            functions = {name: fake.plan(package, name) for name in fake.describe(package)}
+            made._structure = _structure(fake, {name: found for name, found in functions.items() if found is not None})
+            return fake._answer_plan(handler, made, None)
+
+        def modelStructure(self):  # noqa: N802
+            fake._need_pool("the structure of a plan")
+            return self._structure
+
+        def _of(self, operation):
+            fake._need_pool("a plan")
+            op = _native(operation, _Structure)._values["op"]
+            return op if operation._values["function"] == self._function and op.device else None
+
+        def computeDeviceUsageForMLProgramOperation_(self, operation):  # noqa: N802
+            if (op := self._of(operation)) is None:
+                return None
+            preferred, *supported = (DEVICES.get(name, _Object)() for name in (op.device, *op.supported))
+            return _Usage(fake, preferred=preferred, supported=supported)
+
+        def estimatedCostOfMLProgramOperation_(self, operation):  # noqa: N802
+            op = self._of(operation)
+            return None if op is None or op.weight is None else _Cost(fake, weight=op.weight)
+
     class autorelease_pool:  # noqa: N801
         def __enter__(self):
             fake._pools.depth = getattr(fake._pools, "depth", 0) + 1
@@ -410,7 +568,7 @@ def _modules(fake: FakeCoreML) -> dict[str, ModuleType]:
 
     coreml, foundation, objc = map(ModuleType, MODULES)
     for thing in (MLModel, MLMultiArray, MLFeatureValue, MLDictionaryFeatureProvider, MLPredictionOptions,
-                  MLModelConfiguration):  # fmt: skip
+                  MLModelConfiguration, MLComputePlan, *DEVICES.values()):  # fmt: skip
         setattr(coreml, thing.__name__, thing)
     for thing in (NSString, NSNumber, NSMutableArray, NSMutableDictionary, NSURL):
         setattr(foundation, thing.__name__, thing)

@@ -587,7 +587,11 @@ FACTS = HERE / "data" / "coreml_selectors.json"
 CLASSES = {
     "CoreML": ("MLModel", "MLModelConfiguration", "MLModelDescription", "MLFeatureDescription", "MLMultiArray",
                "MLMultiArrayConstraint", "MLFeatureValue", "MLDictionaryFeatureProvider", "MLFeatureProvider",
-               "MLPredictionOptions"),
+               "MLPredictionOptions", "MLComputePlan", "MLComputePlanCost", "MLComputePlanDeviceUsage",
+               "MLModelStructure", "MLModelStructureProgram", "MLModelStructureProgramFunction",
+               "MLModelStructureProgramBlock", "MLModelStructureProgramOperation",
+               "MLModelStructureProgramNamedValueType", "MLCPUComputeDevice", "MLGPUComputeDevice",
+               "MLNeuralEngineComputeDevice"),
     "Foundation": ("NSURL", "NSString", "NSNumber", "NSMutableArray", "NSMutableDictionary", "NSDictionary", "NSError"),
 }  # fmt: skip
 EVERYWHERE = {"alloc", "init"}  # of NSObject, in the runtime and in no framework

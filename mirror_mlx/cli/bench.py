@@ -2,7 +2,15 @@
 
 import argparse
 
-from mirror_mlx.cli import bench_law, bench_problems, bench_tap, bench_training, bench_variants
+from mirror_mlx.cli import (
+    bench_convert,
+    bench_hosts,
+    bench_law,
+    bench_problems,
+    bench_tap,
+    bench_training,
+    bench_variants,
+)
 
 EPILOG = """examples:
   mirror-mlx bench law                                does the draft's work hide behind verification?
@@ -11,16 +19,20 @@ EPILOG = """examples:
   mirror-mlx bench tap                                who foresees the outcome: tap, draft, or both?
   mirror-mlx bench tap --model pair --write           the same, and its pair.json gets the best exit layer
   mirror-mlx bench variants --exact                   what does a streaming draft save, and cost?
+  mirror-mlx bench hosts                              does the converted draft propose the same?
   mirror-mlx bench problems --show 5                  how often is the bundled pair right?
   mirror-mlx bench training --long                    how long will training take, and what fits into memory?
+  mirror-mlx bench convert                            how long does mirror-mlx convert take, in how much memory?
 """
 
 KINDS = {
     "law": (bench_law, "step time against bare verification, in the lab"),
     "tap": (bench_tap, "how often tap and draft foresee the outcome, by exit layer"),
     "variants": (bench_variants, "serial speculation and Mirror, with each of a pair's drafts"),
+    "hosts": (bench_hosts, "the same draft on several hosts: same proposals? how fast?"),
     "problems": (bench_problems, "is what a model says right? word problems it has never seen"),
     "training": (bench_training, "tokens a second and memory of each kind of training"),
+    "convert": (bench_convert, "seconds and memory of mirror-mlx convert"),
 }
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mirror_mlx.cli import flags
-from mirror_mlx.cli.measuring import progress, rounded
+from mirror_mlx.cli.measuring import cell, progress, rounded
 from mirror_mlx.errors import UsageError
 
 DESCRIPTION = """\
@@ -112,16 +112,10 @@ def _print(found: dict[str, Any]) -> None:
             table.add_column(title, justify="left" if name == "variant" else "right", no_wrap=True)
         for row in found["variants"]:
             if row["temperature"] == temperature:
-                table.add_row(*(_cell(row[name], form) for name, _, form in _COLUMNS))
+                table.add_row(*(cell(row[name], form) for name, _, form in _COLUMNS))
         console.print(table)
     for row in found["streaming"]:
         console.print(
             f"T {row['temperature']:g}, {row['variant']}: a window takes {row['window_time_ratio']:.2f} of the "
             f"autoregressive draft's time and brings {row['tokens_per_step_ratio']:.2f} of its tokens a step"
         )
-
-
-def _cell(value: Any, form: str) -> str:
-    return (
-        "–" if value is None else {True: "yes", False: "NO"}[value] if isinstance(value, bool) else form.format(value)
-    )

@@ -48,3 +48,14 @@ def rounded(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: rounded(item) for key, item in value.items()}
     return [rounded(item) for item in value] if isinstance(value, list) else value
+
+
+def cell(value: Any, form: str) -> str:
+    """A figure in a table.
+
+    >>> cell(0.5, "{:.0%}"), cell(True, "{}"), cell(None, "{}")
+    ('50%', 'yes', '–')
+    """
+    if value is None:
+        return "–"
+    return {True: "yes", False: "NO"}[value] if isinstance(value, bool) else form.format(value)

@@ -9,23 +9,30 @@ What PyObjC does, read in the sources of pyobjc-core 12.2.2:
   at, in the middle of a prediction too. So everything that Core ML keeps is made a native object first.
 - Two Python objects for the same Objective-C object are one object while the first lives: `is` compares identity.
 - Outside the main thread nobody drains autoreleased objects: each call has a pool of its own.
+- A Python function given as a block is called with the GIL, on whatever thread Core ML likes. If it raises, or returns
+  anything but None, an Objective-C exception goes up that thread, which nobody catches there.
 
 `tests/data/coreml_selectors.json` lists what is used here, as PyObjC's published metadata has it.
 """
 
 import platform
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from mirror_mlx.draft.package.coreml_features import Features
 from mirror_mlx.draft.package.coreml_memory import Block
 from mirror_mlx.errors import DraftError
+
+Device = Literal["neural engine", "gpu", "cpu", "other"]
+Planned = tuple[str, str, Device | None, tuple[Device, ...], float]
+"""One operation of a plan: operator, name of its first output ("": none), the device that Core ML prefers (None: it
+gives no usage), those that could run it, and its estimated cost, a share of the whole (0: Core ML gives none)."""
 
 
 class Bridge:
@@ -60,11 +67,8 @@ class Bridge:
     def load(self, model: Path, function: str) -> Any:
         """One function of a compiled model, on the Neural Engine where Core ML agrees: an MLModel."""
         with self._asking(f"{function} of {model.stem} cannot be loaded"):
-            configuration = self._coreml.MLModelConfiguration.alloc().init()
-            configuration.setComputeUnits_(self._coreml.MLComputeUnitsCPUAndNeuralEngine)
-            configuration.setFunctionName_(self._text(function))
             loaded, error = self._coreml.MLModel.modelWithContentsOfURL_configuration_error_(
-                self._url(model), configuration, None
+                self._url(model), self._configuration(function), None
             )
             self._check(loaded, error)
             return loaded
@@ -143,6 +147,37 @@ class Bridge:
         with self._asking("an output cannot be read"):
             source.transferToMultiArray_(target)
 
+    def plan(self, model: Path, function: str, answer: Callable[[Any, Any], None]) -> None:
+        """Have Core ML plan one function of a compiled model, and return at once.
+
+        `answer` gets what `planned` takes, an MLComputePlan or an NSError and None, on a thread of Core ML's: once, or
+        never. It must not raise, nor ask anything of Core ML.
+        """
+        with self._asking(f"{function} of {model.stem} cannot be planned"):
+            self._coreml.MLComputePlan.loadContentsOfURL_configuration_completionHandler_(
+                self._url(model), self._configuration(function), answer
+            )
+
+    def planned(self, plan: Any, error: Any, function: str, where: str) -> list[Planned]:
+        """What a plan has for the function that it was made for, in the order of the program. Blocks inside operations
+        (of loops and conditions) are passed over."""
+        with self._asking(f"{where} cannot be planned"):
+            self._check(plan, error, "use --draft-host mlx")
+            program = plan.modelStructure().program()
+            found = None if program is None else program.functions().objectForKey_(self._text(function))
+            if found is None:
+                raise DraftError(f"Core ML finds no function {function} in it: convert the draft again")
+            made: list[Planned] = []
+            for operation in found.block().operations():
+                usage = plan.computeDeviceUsageForMLProgramOperation_(operation)
+                cost = plan.estimatedCostOfMLProgramOperation_(operation)
+                outputs = [str(output.name()) for output in operation.outputs()]
+                device = None if usage is None else self._device(usage.preferredComputeDevice())
+                supported = () if usage is None else tuple(map(self._device, usage.supportedComputeDevices()))
+                weight = 0.0 if cost is None else float(cost.weight())
+                made.append((str(operation.operatorName()), outputs[0] if outputs else "", device, supported, weight))
+            return made
+
     @contextmanager
     def _asking(self, what: str) -> Iterator[None]:
         """Whatever goes wrong inside is a DraftError that begins with `what`."""
@@ -156,10 +191,23 @@ class Bridge:
                 f"{what}: {one_line(f'{type(reason).__name__}: {reason}')}: run mirror-mlx doctor"
             ) from reason
 
-    def _check(self, result: Any, error: Any) -> None:
+    def _check(self, result: Any, error: Any, advice: str = "run mirror-mlx doctor, or use --draft-host mlx") -> None:
         if result is None:
             said = "no reason given" if error is None else str(error.localizedDescription())
-            raise DraftError(f"{one_line(said)}: run mirror-mlx doctor, or use --draft-host mlx")
+            raise DraftError(f"{one_line(said)}: {advice}")
+
+    def _configuration(self, function: str) -> Any:
+        made = self._coreml.MLModelConfiguration.alloc().init()
+        made.setComputeUnits_(self._coreml.MLComputeUnitsCPUAndNeuralEngine)
+        made.setFunctionName_(self._text(function))
+        return made
+
+    def _device(self, device: Any) -> Device:
+        if isinstance(device, self._coreml.MLNeuralEngineComputeDevice):
+            return "neural engine"
+        if isinstance(device, self._coreml.MLGPUComputeDevice):
+            return "gpu"
+        return "cpu" if isinstance(device, self._coreml.MLCPUComputeDevice) else "other"
 
     def _features(self, described: Any) -> Features:
         found = {}

@@ -1,0 +1,61 @@
+"""Converted drafts must say what the draft says: the bundled packages as they lie there, other precisions, quantised
+drafts, and a fault that must be noticed."""
+
+import pytest
+
+from mirror_mlx.cli.main import main
+from mirror_mlx.convert import checks, graph, parity, slots
+from mirror_mlx.draft.package import find, manifest
+from mirror_mlx.errors import DraftError
+from mirror_mlx.loading import DEMO
+
+BUNDLED = find.BUNDLED / "demo"
+
+
+def test_the_bundled_packages_are_those_of_the_bundled_draft():
+    made = manifest.read(BUNDLED)
+    manifest.verify(made, BUNDLED)
+    assert (made.draft.weights, made.draft.tokenizer) == manifest.source(DEMO / "draft")
+    assert made.precision == "float16"
+    for package in made.packages:
+        checks.check(BUNDLED / package.file, stateful=made.stateful, max_bytes=1e9)
+
+
+def test_the_bundled_packages_say_what_the_bundled_draft_says():
+    found = parity.check(manifest.read(BUNDLED), BUNDLED, DEMO / "draft")
+    assert found["float32_top1"] >= 0.999
+    assert found["float32_hidden"] <= 1e-3
+    assert found["float16_top1"] >= 0.99
+
+
+@pytest.mark.parametrize("draft", ["draft", "draft-ar"])
+def test_int8_of_a_quantised_draft(draft, tmp_path, capsys):
+    words = ["convert", str(DEMO / draft), "--out", str(tmp_path / "out"), "--context", "256", "--precision", "int8"]
+    assert main(words) == 0
+    made = manifest.read(tmp_path / "out")
+    assert min(made.parity["float32_top1"], made.parity["float16_top1"]) >= 0.97
+    assert "2 packages" in capsys.readouterr().out
+
+
+def test_a_wrong_state_write_is_noticed(tmp_path, monkeypatch, capsys):
+    """Each layer writes into the slots as they were at the start: what becomes of a state that is read again before each
+    write, when coremltools merges the readings."""
+
+    class Stale(slots.StateBySlices):
+        def write(self, keys, values):
+            before = self._full
+            found = super().write(keys, values)
+            self._full = before
+            return found
+
+    monkeypatch.setattr(graph, "StateBySlices", Stale)
+    monkeypatch.setattr(checks, "check_states", lambda *args: None)  # which would refuse it by its form
+    assert main(["convert", "demo", "--out", str(tmp_path / "out"), "--context", "256"]) == 2
+    assert "it is not kept" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_precisions_that_lose_too_much_are_refused(monkeypatch):
+    monkeypatch.setitem(parity.TOP1, "float16", 1.01)
+    with pytest.raises(DraftError, match="it is not kept; take another --precision"):
+        parity.check(manifest.read(BUNDLED), BUNDLED, DEMO / "draft")
