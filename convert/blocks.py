@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from mirror_mlx.convert.precision import constant
 from mirror_mlx.convert.toolkit import mb
 from mirror_mlx.convert.weights import Block, Linear, Norm
 
@@ -15,7 +16,7 @@ _LEAST_EPS = 6e-8  # float16's smallest number
 
 def linear(x: Any, layer: Linear) -> Any:
     """(1, in, 1, S) → (1, out, 1, S)."""
-    bias = {} if layer.bias is None else {"bias": layer.bias}
+    bias = {} if layer.bias is None else {"bias": constant(layer.bias)}
     return mb.conv(x=x, weight=layer.weight.constant(), pad_type="valid", **bias)
 
 
@@ -70,4 +71,4 @@ def _normed(x: Any, norm: Norm) -> Any:
     both = mb.concat(values=[x, mb.mul(x=x, y=np.float16(-1))], axis=-1)
     y = mb.layer_norm(x=both, axes=[-1], epsilon=np.float16(max(norm.eps, _LEAST_EPS)))
     first = mb.slice_by_index(x=y, begin=[0, 0, 0, 0], end=[*x.shape])
-    return mb.mul(x=first, y=norm.gain[None, None, None, :])
+    return mb.mul(x=first, y=constant(norm.gain))

@@ -53,6 +53,17 @@ def check(package: Path, *, stateful: bool, max_bytes: float) -> None:
         )
 
 
+def head_parts(package: Path) -> list[int]:
+    """Rows of each convolution that the head of a saved package is made of, in order."""
+    with quiet():
+        spec = ct.utils.load_spec(str(package))
+    operations = [_operation(one) for one in _block(spec.mlProgram.functions["rollout"]).operations]
+    made = {name: operation for operation in operations for name in operation.outputs}
+    tops = [one for one in operations if one.type == "reduce_argmax"]
+    parts = [made[made[one.inputs["x"][0]].inputs["x"][0]] for one in tops]  # behind a reshape to buckets
+    return [next(iter(part.outputs.values()))[1] or 0 for part in parts]
+
+
 def check_shapes(operations: Sequence[Operation], inputs: dict[str, tuple[int | None, ...]], where: str) -> None:
     """Static shapes, known operations, four axes where it counts, no axis that is too long."""
     shapes = dict(inputs)

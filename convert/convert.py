@@ -41,7 +41,7 @@ def convert(
     _check_destination(out)
     opened = Draft(draft, build)
     parts = planned(opened, build)
-    total = sum(len(part.functions) + 1 for part in parts) + (check is not None)
+    total = sum(packages.steps(opened, part, build) + 1 for part in parts) + (check is not None)
     done = 0
 
     def step(what: str) -> None:
@@ -64,7 +64,7 @@ def convert(
 
 def _package(draft: Draft, part: Part, build: Build, folder: Path, step: Callable[[str], None]) -> Package:
     path = folder / part.file
-    kv = packages.save(draft, part, build, folder, lambda function: step(f"{part.file}: {function}"))
+    kv = packages.save(draft, part, build, folder, step)
     checks.check(path, stateful=build.stateful, max_bytes=build.max_bytes)
     step(part.file)
     layers = (part.start, part.stop)
@@ -104,7 +104,7 @@ def _atomic(out: Path) -> Iterator[Path]:
         folder = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
         (folder / "new").mkdir()
         (folder / "temporary").mkdir()
-        tempfile.tempdir = str(folder / "temporary")  # coremltools keeps whole packages there until the process ends
+        tempfile.tempdir = str(folder / "temporary")  # where coremltools writes weights first
         yield folder / "new"
         _swap(folder, out)
     except OSError as reason:

@@ -1,4 +1,6 @@
-"""The MIL program of one function of one package. Names and shapes are those of `mirror_mlx.draft.package`.
+"""The MIL program of one package, whose functions share its weights.
+
+Names and shapes are those of `mirror_mlx.draft.package`.
 
 The input of a package's layers is `x` and their output `h`: in a program one name cannot be both.
 """
@@ -38,21 +40,28 @@ class Contents:
     head_width: int = 0
 
 
-def program(part: Part, contents: Contents, function: str, build: Build) -> Any:
-    """The program whose `main` is `rollout` or `prefill` of the package."""
-    specs = inputs(part, contents, function, build)
-    placeholders = {name: _placeholder(*spec, state=build.stateful and name == "kv") for name, spec in specs.items()}
+def program(part: Part, contents: Contents, build: Build) -> Any:
+    """The program of all functions of the package."""
     made = Program()
-    with Function(placeholders, opset_version=ct.target.iOS18) as main:
+    for name in part.functions:
+        made.add_function(name, _function(part, contents, name, build))
+    made.default_function_name = part.functions[0]
+    made.export_as_multifunction = True
+    return made
+
+
+def _function(part: Part, contents: Contents, name: str, build: Build) -> Any:
+    specs = inputs(part, contents, name, build)
+    placeholders = {kind: _placeholder(*spec, state=build.stateful and kind == "kv") for kind, spec in specs.items()}
+    with Function(placeholders, opset_version=ct.target.iOS18) as made:
         outputs = (
-            _head_alone(main.inputs, contents)
+            _head_alone(made.inputs, contents)
             if not contents.blocks
-            else _layers(main.inputs, part, contents, function, build)
+            else _layers(made.inputs, part, contents, name, build)
         )
-        for name, x in outputs.items():
-            x.set_name(name)
-        main.set_outputs(list(outputs.values()))
-    made.add_function("main", main)
+        for output, x in outputs.items():
+            x.set_name(output)
+        made.set_outputs(list(outputs.values()))
     return made
 
 

@@ -15,8 +15,8 @@ from mirror_mlx.convert.weights import Linear
 
 
 def part_size(buckets: int) -> int:
-    """Rows of one convolution: the most that are whole rounds of buckets and that the Neural Engine takes."""
-    return MAX_SIZE // buckets * buckets
+    """Rows of one convolution: the most that are whole rounds of buckets and below the Neural Engine's limit."""
+    return (MAX_SIZE - 1) // buckets * buckets
 
 
 def padded(rows: int, buckets: int) -> int:

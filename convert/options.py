@@ -10,6 +10,8 @@ MAX_SIZE = 16_384
 """The Neural Engine's largest size of one axis."""
 MAX_GROUPS = 2_048
 """Rows of a bucket: whole numbers up to here are exact in float16."""
+MAX_BUCKETS = MAX_SIZE // 2
+"""So that a part of the head, which has a row of each, stays below that size."""
 _COLUMNS = 32
 
 
@@ -63,8 +65,8 @@ class Build:
         for name, value, allowed in (("precision", self.precision, PRECISIONS), ("write", self.write, WRITES)):
             if value not in allowed:
                 raise UsageError(f"{name} is {value!r}: choose from {', '.join(allowed)}")
-        if not 1 <= self.buckets <= MAX_SIZE:
-            raise UsageError(f"buckets is {self.buckets}: it must be in 1 … {MAX_SIZE}")
+        if not 1 <= self.buckets <= MAX_BUCKETS:
+            raise UsageError(f"buckets is {self.buckets}: it must be in 1 … {MAX_BUCKETS}")
         if self.max_bytes <= 0:
             raise UsageError(f"max_bytes is {self.max_bytes}: it must be more than 0")
 
@@ -96,6 +98,6 @@ class Build:
         count = self.buckets
         while count > rows:
             count = 1 << (rows.bit_length() - 1)
-        while -(-rows // count) > MAX_GROUPS and count * 2 <= MAX_SIZE:
+        while -(-rows // count) > MAX_GROUPS and count * 2 <= MAX_BUCKETS:
             count *= 2
         return count

@@ -1,7 +1,6 @@
-"""From parts of a draft to .mlpackage folders: contents, one program for each function, one multifunction package."""
+"""From parts of a draft to .mlpackage folders: contents, one program of all functions, one package."""
 
 import gc
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,50 +14,54 @@ from mirror_mlx.convert.toolkit import ct, quiet
 from mirror_mlx.convert.weights import Draft
 
 Kv = tuple[int, int, int, int]
+Done = Callable[[str], None]
 
 
-def contents(draft: Draft, part: Part, build: Build) -> Contents:
-    """The weights of one package, read from the draft now."""
+def steps(draft: Draft, part: Part, build: Build) -> int:
+    """How often `save` calls `done` for this package."""
+    rows, size = _rows(draft, build)
+    return part.stop - part.start + (-(-rows // size) if part.heads else 0)
+
+
+def contents(draft: Draft, part: Part, build: Build, done: Done = lambda what: None) -> Contents:
+    """The weights of one package, read from the draft and compressed now, layer by layer."""
     config, track = draft.config, part.track
-    buckets = build.buckets_for(draft.head_size)
-    rows: Any = ()
+    rows, size = _rows(draft, build)
+    head_parts, blocks = [], []
     norm = draft.norm(track) if part.ends else None
     down = draft.head_down(track) if part.ends else None
-    if part.heads:
-        rows = draft.head_rows(head.part_size(buckets), head.padded(draft.head_size, buckets))
+    # The head first: while it is read, the rows as they are in the draft are in memory too.
+    for linear in draft.head_rows(size, rows) if part.heads else ():
+        head_parts.append(linear)
+        done(f"{part.file}: head")
+    for layer in range(part.start, part.stop):
+        blocks.append(draft.block(track, layer))
+        done(f"{part.file}: layer {layer}")
     return Contents(
         width=config.hidden_size // config.tracks, whole=config.hidden_size, head_dim=config.head_dim,
-        kv_heads=draft.kv_heads, buckets=buckets,
-        blocks=tuple(draft.block(track, layer) for layer in range(part.start, part.stop)),
+        kv_heads=draft.kv_heads, buckets=build.buckets_for(draft.head_size), blocks=tuple(blocks),
         align=draft.align(track) if part.expands else None,
-        norm=norm, down=down, head=tuple(rows), head_width=draft.head_width,
+        norm=norm, down=down, head=tuple(head_parts), head_width=draft.head_width,
     )  # fmt: skip
 
 
-def save(draft: Draft, part: Part, build: Build, folder: Path, done: Callable[[str], None]) -> Kv | None:
-    """Write the package into `folder`; calls `done` with the name of every function that is ready.
+def save(draft: Draft, part: Part, build: Build, folder: Path, done: Done) -> Kv | None:
+    """Write the package into `folder`; calls `done` for every layer and part of the head that is read.
 
-    Returns the shape of its `kv`, None for the head. In memory is at most this package, twice.
+    Returns the shape of its `kv`, None for the head. In memory are this package's weights, once.
     """
-    weights = contents(draft, part, build)
+    weights = contents(draft, part, build, done)
     kv = state(weights, build) if weights.blocks else None
-    single = {}
-    for function in part.functions:
-        single[function] = folder / f"{function}.mlpackage"
-        convert(program(part, weights, function, build), single[function])
-        done(function)
+    convert(program(part, weights, build), folder / part.file)
     del weights
     gc.collect()  # programs point to themselves
-    merge(single, folder / part.file)
-    for path in single.values():
-        shutil.rmtree(path)
     for file in (folder / part.file).rglob("*"):
         file.chmod(0o755 if file.is_dir() else 0o644)  # coremltools leaves some to the owner alone
     return kv
 
 
 def convert(made: Any, path: Path) -> None:
-    """A program to a package whose only function is `main`.
+    """A program to a package.
 
     What is saved is what was built: no pass fuses, casts or merges anything. The program has float16 wherever it should
     (compute_precision only says that nothing is to be cast), and coremltools' ninety passes take most of the time.
@@ -72,15 +75,10 @@ def convert(made: Any, path: Path) -> None:
         )  # fmt: skip
 
 
-def merge(single: dict[str, Path], merged: Path) -> None:
-    """Packages of one function each, to one whose functions share their weights."""
-    with _saving():
-        described = ct.utils.MultiFunctionDescriptor()
-        for function, path in single.items():
-            described.add_function(str(path), src_function_name="main", target_function_name=function)
-        described.default_function_name = next(iter(single))
-        ct.utils.save_multifunction(described, str(merged))
-    gc.collect()
+def _rows(draft: Draft, build: Build) -> tuple[int, int]:
+    """Rows of the head with its padding, and of one part of it."""
+    buckets = build.buckets_for(draft.head_size)
+    return head.padded(draft.head_size, buckets), head.part_size(buckets)
 
 
 @contextmanager

@@ -1,29 +1,25 @@
-"""Does a converted draft say what the draft says? The saved packages, executed, against the MLX draft.
+"""Does a converted draft say what the draft says? The saved packages, executed, against the MLX draft, in a script."""
 
-A text is read in chunks; then steps as the runtime makes them, each on the same layouts for both: glue, the branches
-of several roots with their streams for as many passes as a window takes, a rewind to what was accepted, until the slots
-are nearly full.
-"""
-
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 import mlx.core as mx
 import numpy as np
+from mlx.utils import tree_flatten, tree_map
 from mlx_lm.tokenizer_utils import load as load_tokenizer
 from mlx_lm.utils import dequantize_model
 
+from mirror_mlx import blas, memory
+from mirror_mlx.convert.script import Own, Said, play
 from mirror_mlx.draft import streaming
 from mirror_mlx.draft.package import parts
 from mirror_mlx.draft.package.manifest import Manifest
-from mirror_mlx.draft.package.reference import ReferenceHost
+from mirror_mlx.draft.package.program import Precision
+from mirror_mlx.draft.package.reference import ReferenceHost, lean_programs
 from mirror_mlx.draft.package.segments import PackageSegments
-from mirror_mlx.draft.streaming.layout import Feed, Layout, lay_out, packed
-from mirror_mlx.draft.streaming.model import whole
 from mirror_mlx.errors import DraftError
-from mirror_mlx.messages import Key
 
 TEXT = """\
 Tom has 3 boxes with 12 pencils in each of them. He gives 7 pencils to his sister and buys 2 more boxes of the same kind
@@ -32,41 +28,50 @@ gives away 7 of them: 36-7 = 29 pencils are left. Two more boxes hold 2*12 = 24 
 The boxes cost 2*4 = $8. The answer is 53 pencils and $8. Thank you! Can you write a function that does this? Sure:
 def pencils(boxes, each): return boxes * each
 """
-ROOTS = 8
 HIDDEN = 1e-3
 """Bound on the error of hidden states, as a share of their largest value, for fp32 execution of fp16 weights."""
+TIE = 1e-4
+"""Two logits as near as this, as a share of the largest one, are equally likely: which of them a sum in another order
+makes the larger is chance."""
 TOP1 = {"float32": 0.999, "float16": 0.99, "int8": 0.97, "lut6": 0.9, "lut4": 0.75}
 """Least share of rows whose likeliest token is the draft's: by execution, then by precision of the weights."""
 
+_PRECISIONS: tuple[Precision, ...] = ("float32", "float16")
 
-@dataclass
+
+@dataclass(frozen=True)
 class Figures:
-    """hidden and logits: largest errors, as a share of the largest value; top1: one entry for each row compared."""
+    """hidden and logits: largest errors, as a share of the largest value; top1: share of the rows with the same
+    likeliest token."""
 
-    hidden: float = 0.0
-    logits: float = 0.0
-    top1: list[bool] = field(default_factory=list)
-
-    @property
-    def share(self) -> float:
-        return float(np.mean(self.top1)) if self.top1 else 0.0
+    hidden: float
+    logits: float
+    top1: float
+    rows: int
 
 
+@blas.every_core()
 def check(
     manifest: Manifest, folder: Path, draft: Path, *, report: Callable[[str], None] = lambda what: None
 ) -> dict[str, float]:
-    """Figures for a manifest. Raises DraftError where they are out of bounds."""
-    model = load(draft, manifest)
+    """Figures for a manifest. Raises DraftError where they are out of bounds. Memory: the draft in fp16, twice."""
+    report("parity, the draft")
+    text, expected = tokens(draft, manifest), wanted(draft, manifest)
+    memory.release()
+    programs = lean_programs(manifest, folder)
+    kept = parts.read(draft, manifest.shapes)
     found: dict[str, float] = {}
-    for precision in ("float32", "float16"):
+    for precision in _PRECISIONS:
         report(f"parity, {precision}")
-        figures = compare(model, manifest, folder, draft, precision)
-        found |= {f"{precision}_hidden": figures.hidden, f"{precision}_logits": figures.logits}
-        found[f"{precision}_top1"] = figures.share
+        host = ReferenceHost(manifest, folder, precision=precision, programs=programs)
+        # What rounding does, it does in the first step already.
+        said = play(PackageSegments(manifest, host, kept), manifest, text, to_the_end=precision == "float32")
+        figures = compared(expected, said)
+        found |= {f"{precision}_{name}": getattr(figures, name) for name in ("hidden", "logits", "top1")}
         least = TOP1[precision if manifest.precision == "float16" else manifest.precision]
-        if figures.share < least:
+        if figures.top1 < least:
             raise DraftError(
-                f"the converted draft's likeliest token is the draft's in {figures.share:.1%} of rows ({precision}), "
+                f"the converted draft's likeliest token is the draft's in {figures.top1:.1%} of rows ({precision}), "
                 f"less than {least:.1%}: it is not kept; take another --precision"
             )
         if manifest.precision == "float16" and precision == "float32" and figures.hidden > HIDDEN:
@@ -77,114 +82,56 @@ def check(
     return {name: float(f"{value:.3g}") for name, value in found.items()}
 
 
+def wanted(draft: Path, manifest: Manifest) -> Said:
+    """What the draft itself says."""
+    return play(Own(load(draft, manifest), manifest.shapes), manifest, tokens(draft, manifest))
+
+
 def load(draft: Path, manifest: Manifest) -> streaming.StreamingModel:
-    """The draft as it was converted, its weights dequantised, rounded to fp16 and then held in fp32."""
-    shapes = manifest.shapes
+    """The draft as it was converted: dequantised, its matrices in fp16; all else, and so what is computed, in fp32."""
     if streaming.is_streaming(draft):
-        model = dequantize_model(streaming.load(draft))
+        model = dequantize_model(streaming.load(draft, lazy=True))
     else:
-        model = streaming.from_dense(draft, boundary=shapes.boundary, streams=0)
-    model.set_dtype(mx.float16)
-    model.set_dtype(mx.float32)
+        model = streaming.from_dense(draft, boundary=manifest.shapes.boundary, streams=0, lazy=True)
+    model.update(tree_map(_rounded, model.parameters()))
+    for _, array in tree_flatten(model.parameters()):  # one by one: of each there are two for a moment
+        mx.eval(array)
     return model
 
 
-def compare(
-    model: streaming.StreamingModel, manifest: Manifest, folder: Path, draft: Path,
-    precision: Literal["float32", "float16"], *, seed: int = 0,
-) -> Figures:  # fmt: skip
-    """Both through the same script; see the module."""
-    shapes = manifest.shapes
-    host = ReferenceHost(manifest, folder, precision=precision)
-    theirs = PackageSegments(manifest, host, parts.read(draft, shapes))
-    ours = streaming.MlxSegments(model)
-    random = np.random.default_rng(seed)
-    figures = Figures()
+def _rounded(array: Any) -> Any:
+    if not mx.issubdtype(array.dtype, mx.floating):
+        return array
+    half = array.astype(mx.float16)
+    return half if array.ndim > 1 else half.astype(mx.float32)  # a norm's: what comes out of the first one is fp32
+
+
+def tokens(draft: Path, manifest: Manifest) -> list[int]:
+    """TEXT in the draft's own tokens; random ones where it has no tokenizer. A draft knows nothing of such, and every
+    rounding changes its mind there."""
     try:
-        length, window = shapes.prefill + shapes.prefill // 2, manifest.num_draft_tokens + 1
-        text = np.resize(_tokens(draft, shapes.vocab_size, random), length + _STEPS * window).tolist()
-        prompt, rest = text[:length], text[length:]
-        wanted = _hidden(model, prompt)
-        _worst(figures, "hidden", theirs.read(prompt), wanted)
-        ours.prefill(prompt)
-        for step in range(_STEPS):
-            base = ours.used
-            if step == _STEPS - 1:  # the last one close to the end of the slots
-                room = shapes.context - base - _needed(manifest)
-                ahead = np.resize(text, max(room, 0)).tolist()
-                theirs.read(ahead)
-                ours.prefill(ahead)
-                base = ours.used
-            rows = rest[step * window : (step + 1) * window]
-            for layout in _layouts(rows, base, shapes.streams, theirs, random, text):
-                _compared(figures, ours, theirs, layout, model)
-            accepted = int(random.integers(0, len(rows)))
-            for segments in (ours, theirs):
-                segments.cut(base + accepted + 1)
-    finally:
-        ours.close()
-        theirs.close()
-    return figures
-
-
-_STEPS = 3
-
-
-def _tokens(draft: Path, vocab_size: int, random: np.random.Generator) -> list[int]:
-    """TEXT in the draft's own tokens; random ones where it has no tokenizer. A draft knows nothing of random
-    tokens, and every rounding changes its mind there."""
-    try:
-        return list(load_tokenizer(draft).encode(TEXT))
+        encoded = list(load_tokenizer(draft).encode(TEXT))
     except Exception:  # whatever transformers says of a folder: the runtime will say it to the user
-        return random.integers(0, vocab_size, 128).tolist()
+        encoded = []
+    return encoded or np.random.default_rng(0).integers(0, manifest.shapes.vocab_size, 128).tolist()
 
 
-def _needed(manifest: Manifest) -> int:
-    """Slots that a step takes at most: its glue, its branches' mains, and one pass."""
-    shapes = manifest.shapes
-    passes = -(-manifest.num_draft_tokens // (1 + shapes.streams))
-    mains = manifest.num_draft_tokens + 1 + ROOTS * (1 + (passes - 1) * (1 + shapes.streams))
-    return mains + max(shapes.first, shapes.second, shapes.prefill)
+def compared(expected: Said, said: Said) -> Figures:
+    """One against the other, as far as `said` goes."""
+    count = len(said.best)
+    peaks = np.array(expected.peaks[:count])
+    short = peaks.max(axis=1) - peaks[np.arange(count), said.buckets]  # by how much their choice is not the largest
+    ties = short <= TIE * np.abs(peaks[np.isfinite(peaks)]).max()
+    top1 = np.equal(expected.best[:count], said.best) | ties
+    return Figures(
+        _error(said.hidden, expected.hidden), _error(np.array(said.peaks), peaks),
+        float(np.mean(top1)), count,
+    )  # fmt: skip
 
 
-def _layouts(
-    rows: list[int], base: int, streams: int, segments: PackageSegments, random: np.random.Generator, text: list[int]
-) -> Iterator[Layout]:
-    """Glue, then the passes of ROOTS branches that leave it at different rows, of tokens that occur in `text`. Each is
-    laid out when it is asked for, since slots go by what has been computed."""
-    yield lay_out([Feed(base, [], rows, "none")], segments.used, 0)
-    branches: dict[Key, Feed] = {}
-    for number in range(ROOTS):
-        row = number % len(rows)
-        branches[row, number] = Feed(base + row + 1, [], random.choice(text, 1).tolist())
-    for _ in range(-(-(len(rows) - 1) // (1 + streams))):
-        for group in packed(list(branches.items()), streams, segments.columns):
-            layout = lay_out([feed for _, feed in group], segments.used, streams)
-            yield layout
-            for place, (key, feed) in enumerate(group):
-                assert key is not None
-                slots = [*feed.slots, *layout.slots(place)]
-                branches[key] = Feed(feed.trunk, slots, random.choice(text, 1 + streams).tolist())
-
-
-def _compared(
-    figures: Figures, ours: streaming.MlxSegments, theirs: PackageSegments, layout: Layout,
-    model: streaming.StreamingModel,
-) -> None:  # fmt: skip
-    wanted = list(range(len(layout.source)))
-    said, given = ours.run(layout, wanted), theirs.run(layout, wanted)
-    logits = np.array(whole(said.logits, model.token_ids, ours.vocab_size))
-    _worst(figures, "logits", given.logits, np.take_along_axis(logits, given.ids, axis=-1))
-    best = np.take_along_axis(given.ids, given.logits.argmax(-1)[:, None], -1)[:, 0]
-    figures.top1 += (best == logits.argmax(-1)).tolist()
-
-
-def _worst(figures: Figures, name: str, given: np.ndarray, wanted: np.ndarray) -> None:
-    given, wanted = given.astype(np.float32), wanted.astype(np.float32)
-    error = float(np.abs(given - wanted).max() / max(np.abs(wanted).max(), 1e-6))
-    setattr(figures, name, max(getattr(figures, name), error if np.isfinite(error) else np.inf))
-
-
-def _hidden(model: streaming.StreamingModel, tokens: Sequence[int]) -> np.ndarray:
-    mains, _ = model.hidden(mx.array([list(tokens)]), 0)
-    return np.concatenate([np.array(track[0]) for track in mains], axis=-1)
+def _error(given: np.ndarray, expected: np.ndarray) -> float:
+    """The largest difference, as a share of the largest value; of −∞, which pads buckets, nothing is said."""
+    given, expected = given.astype(np.float32), expected.astype(np.float32)
+    given, expected = given[np.isfinite(expected)], expected[np.isfinite(expected)]
+    error = float(np.abs(given - expected).max() / max(np.abs(expected).max(), 1e-6))
+    return error if np.isfinite(error) else np.inf

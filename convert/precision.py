@@ -31,9 +31,8 @@ class Stored:
 
     def constant(self) -> Any:
         """The weight in the program that is being built."""
-        if self.operation == "const":
-            return mb.const(val=self.arguments["val"])
-        return getattr(mb, self.operation)(**self.arguments)
+        given = {name: constant(value) for name, value in self.arguments.items()}
+        return given["val"] if self.operation == "const" else getattr(mb, self.operation)(**given)
 
     def dense(self) -> np.ndarray:
         """float32 [rows, columns], as the device decodes it."""
@@ -45,6 +44,13 @@ class Stored:
         indices, lut = self.arguments["indices"], found["lut"]
         grouped = indices.astype(np.int64).reshape(lut.shape[0], -1)
         return np.take_along_axis(lut.reshape(lut.shape[0], -1), grouped, axis=1).reshape(self.shape)
+
+
+def constant(value: np.ndarray) -> Any:
+    """An array in the program that is being built. Where it is given to several functions, the file has it once."""
+    made = mb.const(val=value)
+    made.op.weight_id = str(id(value))  # which is its own: the program keeps the array
+    return made
 
 
 def stored(weight: np.ndarray, precision: Precision) -> Stored:

@@ -1,25 +1,19 @@
 """A draft's weights as numpy, one part at a time: each is read from disk when it is asked for, and then let go."""
 
-import json
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
-import mlx.nn as nn
 import numpy as np
-from mlx_lm.utils import load_model
 
 from mirror_mlx.convert.options import Build
 from mirror_mlx.convert.precision import Stored, stored
 from mirror_mlx.convert.rope import frequencies
 from mirror_mlx.draft.package.manifest import Precision
-from mirror_mlx.draft.streaming import StreamingConfig, StreamingModel, is_streaming
-from mirror_mlx.draft.streaming.config import KEY, TYPES
+from mirror_mlx.draft.streaming.weights import is_streaming, load, load_dense
 from mirror_mlx.errors import DraftError
-
-_OWN = ("head", "head_ids", "align", "stream_embeddings")
 
 
 @dataclass(frozen=True)
@@ -32,7 +26,7 @@ class Linear:
 
 @dataclass(frozen=True)
 class Norm:
-    """RMSNorm: gain [n] float16."""
+    """RMSNorm: gain (1, 1, 1, n) float16."""
 
     gain: np.ndarray
     eps: float
@@ -67,8 +61,13 @@ class Draft:
 
     def __init__(self, folder: Path, build: Build) -> None:
         self._precision: Precision = build.precision
-        self._model, self.config = _streaming(folder) if is_streaming(folder) else _ordinary(folder, build.boundary)
-        self._tracks = self._model.tracks if isinstance(self._model, StreamingModel) else [self._model]
+        self._model: Any
+        if is_streaming(folder):
+            self._model = load(folder, lazy=True)
+            self.config, self._tracks = self._model.config, self._model.tracks
+        else:
+            self._model, self.config = load_dense(folder, boundary=build.boundary, streams=0, lazy=True)
+            self._tracks = [self._model]
         build.check_draft(self.config)
         attention = self._tracks[0].model.layers[0].self_attn
         self.kv_heads = int(attention.n_kv_heads)
@@ -115,13 +114,12 @@ class Draft:
             return None
         return Linear(stored(_half(self._model.head.down[track], "the head"), self._precision))
 
-    def head_rows(self, size: int, padded: int) -> Sequence[Linear]:
+    def head_rows(self, size: int, padded: int) -> Iterator[Linear]:
         """The head [V', C or rank] in parts of `size` rows, the last one padded so that there are `padded` in all.
 
         Rows of padding have the bias −1e4.
         """
         parts = self._head_parts()
-        made = []
         for start in range(0, padded, size):
             stop = min(start + size, padded)
             rows = np.concatenate([_rows(part, start, stop) for part in parts], axis=1)
@@ -130,8 +128,7 @@ class Draft:
                 bias = np.zeros(stop - start, np.float16)
                 bias[len(rows) :] = -1e4
                 rows = np.pad(rows, ((0, missing), (0, 0)))
-            made.append(Linear(stored(rows, self._precision), bias))
-        return made
+            yield Linear(stored(rows, self._precision), bias)
 
     def _head_parts(self) -> list[Any]:
         """Of each track, what multiplies its rows: modules or arrays, taken out of the model."""
@@ -147,69 +144,25 @@ class Draft:
         return Linear(stored(_half(_weight(module), where), self._precision), bias)
 
 
-def _streaming(folder: Path) -> tuple[Any, StreamingConfig]:
-    try:
-        config = StreamingConfig.of(json.loads((folder / "config.json").read_text(encoding="utf-8")))
-    except (OSError, ValueError) as error:
-        raise DraftError(f"{folder}: config.json cannot be read: {error}") from None
-    weights: dict[str, Any] = {}
-    for file in [*sorted(folder.glob("model*.safetensors")), *folder.glob("streams.safetensors")]:
-        try:
-            weights |= mx.load(str(file))
-        except (OSError, ValueError, RuntimeError) as error:
-            raise DraftError(f"{file} is damaged: {error}") from None
-    model = StreamingModel(config)
-    if config.tracks == 1:
-        weights = {n if n.split(".")[0] in _OWN else f"tracks.0.{n}": value for n, value in weights.items()}
-    if quantization := config.base.get("quantization"):
-        nn.quantize(
-            model, quantization["group_size"], quantization["bits"], mode=quantization.get("mode", "affine"),
-            class_predicate=lambda path, module: hasattr(module, "to_quantized") and f"{path}.scales" in weights,
-        )  # fmt: skip
-    try:
-        model.load_weights(list(weights.items()), strict=True)
-    except ValueError as error:
-        raise DraftError(f"{folder}: the weights do not fit config.json: {str(error).splitlines()[0]}") from None
-    return model, config
-
-
-def _ordinary(folder: Path, boundary: int | None) -> tuple[Any, StreamingConfig]:
-    try:
-        model, config = load_model(folder, lazy=True)
-    except (OSError, ValueError, RuntimeError, KeyError, TypeError) as error:
-        raise DraftError(f"{folder} cannot be loaded: {error}") from None
-    if config.get("model_type") not in TYPES:
-        raise DraftError(f"{folder} is a {config.get('model_type')} model: a draft is made of {', '.join(TYPES)}")
-    boundary = config["num_hidden_layers"] // 2 if boundary is None else boundary
-    return model, StreamingConfig.of(config | {KEY: {"boundary": boundary, "streams": 0}})
-
-
 def _norm(module: Any) -> Norm | None:
-    return None if module is None else Norm(_half(module.weight, "a norm"), float(module.eps))
+    return None if module is None else Norm(_half(module.weight, "a norm")[None, None, None, :], float(module.eps))
 
 
-def _weight(module: Any) -> Any:
-    """The matrix [out, in] of a linear layer or an embedding, quantised or not."""
+def _weight(module: Any, rows: slice = slice(None)) -> mx.array:
+    """Some rows of the matrix [out, in] of a linear layer or an embedding, quantised or not."""
     if "scales" not in module:
-        return module.weight
+        return module.weight[rows]
+    biases = module.get("biases")
     return mx.dequantize(
-        module.weight, module.scales, module.get("biases"), group_size=module.group_size, bits=module.bits,
-        mode=module.mode,
+        module.weight[rows], module.scales[rows], None if biases is None else biases[rows],
+        group_size=module.group_size, bits=module.bits, mode=module.mode,
     )  # fmt: skip
 
 
 def _rows(part: Any, start: int, stop: int) -> np.ndarray:
     """Some rows of the head, as many as there are."""
-    if isinstance(part, mx.array):
-        return _half(part[start:stop], "the head")
-    if "scales" not in part:
-        return _half(part.weight[start:stop], "the head")
-    biases = part.get("biases")
-    cut = mx.dequantize(
-        part.weight[start:stop], part.scales[start:stop], None if biases is None else biases[start:stop],
-        group_size=part.group_size, bits=part.bits, mode=part.mode,
-    )  # fmt: skip
-    return _half(cut, "the head")
+    rows = slice(start, stop)
+    return _half(part[rows] if isinstance(part, mx.array) else _weight(part, rows), "the head")
 
 
 def _half(array: mx.array, where: str) -> np.ndarray:

@@ -8,6 +8,8 @@ import ctypes
 import ctypes.util
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 _library: ctypes.CDLL | None = None
 _too_late = False
@@ -39,6 +41,17 @@ def set_threads(count: int) -> None:
     """Let one product use `count` threads (training: all cores). No effect where OpenBLAS is not loaded."""
     if _library is not None:
         _library.openblas_set_num_threads(ctypes.c_int(count))
+
+
+@contextmanager
+def every_core() -> Iterator[None]:
+    """For a while, one product uses all cores: what runs alone, and has many rows."""
+    before = 1 if _library is None else _library.openblas_get_num_threads()
+    set_threads(os.cpu_count() or 1)
+    try:
+        yield
+    finally:
+        set_threads(before)
 
 
 def missing() -> str | None:

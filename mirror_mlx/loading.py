@@ -2,7 +2,7 @@
 
 import json
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ def load(
     trust_remote_code: bool = False,
     tokenizer_config: dict[str, Any] | None = None,
     extra_eos_token: Sequence[str] = (),
+    notify: Callable[[str], None] = lambda line: None,
     **options: Any,
 ) -> Engine:
     """An engine for a target and, where there is one, a draft.
@@ -46,6 +47,7 @@ def load(
     draft_host       where the draft runs: "coreml" or "coremltools" (converted, on the Neural Engine), "reference"
                      (converted, executed by MLX), "mlx" (its own MLX model), or "auto": see `hosting.choose`
     extra_eos_token  tokens, as text or id, that end an answer too
+    notify           told in a line what takes long: a converted draft's first use on a machine
     options          see `mirror_mlx.options.Options`
 
     A trained tap is `tap.safetensors`, in the pair's folder or else in the target's own.
@@ -67,7 +69,9 @@ def load(
     draft = (
         None
         if draft_model is None or mode == "ar"
-        else load_draft(draft_model, target, tokenizer, host=draft_host, trust_remote_code=trust_remote_code)
+        else load_draft(
+            draft_model, target, tokenizer, host=draft_host, trust_remote_code=trust_remote_code, notify=notify
+        )
     )
     options = {name: value for name, value in options.items() if value is not None}
     adapter = None if draft is None else load_tap(whole) or load_tap(folder)
@@ -102,6 +106,7 @@ def load_draft(
     *,
     host: str = "auto",
     trust_remote_code: bool = False,
+    notify: Callable[[str], None] = lambda line: None,
 ) -> Draft:
     """A draft for a loaded target: from a hub id, a folder, or "demo"; a Draft object is taken as it is.
 
@@ -115,7 +120,7 @@ def load_draft(
     reach = None
     if choice.package is not None:
         check_tokenizers(tokenizer, _tokenizer(folder))
-        made = StreamingDraft(hosting.segments(choice, folder))
+        made = StreamingDraft(hosting.segments(choice, folder, notify))
     elif streaming.is_streaming(folder):
         check_tokenizers(tokenizer, _tokenizer(folder))
         streaming_model = streaming.load(folder)

@@ -92,7 +92,7 @@ def worst(ours: MlxSegments, theirs: PackageSegments, layout, rows, ids):
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_prompt_in_chunks_and_branches_say_what_the_model_says(case, tmp_path, monkeypatch):
-    monkeypatch.setattr(head, "MAX_SIZE", 256)  # so that a head of 300 rows has parts
+    monkeypatch.setattr(head, "MAX_SIZE", 257)  # so that a head of 300 rows has parts
     manifest = compare(*CASES[case], tmp_path, monkeypatch)
     if "small packages" in case:
         assert [package.layers for package in manifest.packages] == [(0, 1), (1, 2), (2, 3)]

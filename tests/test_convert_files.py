@@ -106,6 +106,35 @@ def test_compressed_packages_say_what_the_draft_with_their_weights_says(precisio
     assert off < {"int8": 0.05, "lut6": 0.15, "lut4": 0.6}[precision]
 
 
+@pytest.mark.parametrize("precision", ["float16", "int8", "lut4"])
+def test_the_functions_of_a_package_share_its_weights(precision, draft, tmp_path):
+    build = dataclasses.replace(TINY, precision=precision)
+    opened = Draft(draft, build)
+    first = planned(opened, build)[0]
+    seen = []
+    packages.save(opened, first, build, tmp_path, seen.append)
+    assert len(seen) == packages.steps(opened, first, build) == 1
+    with quiet():
+        functions = ct.utils.load_spec(str(tmp_path / first.file)).mlProgram.functions
+    rollout, prefill = (offsets(functions[name]) for name in ("rollout", "prefill"))
+    assert rollout == prefill
+    assert len(rollout) == {"float16": 11, "int8": 18, "lut4": 18}[precision]
+
+
+def offsets(function):
+    """Where in the weight file a function's constants begin."""
+    (block,) = function.block_specializations.values()
+    found = [one.attributes["val"] for one in block.operations if one.type == "const"]
+    found += [
+        bound.value
+        for one in block.operations
+        for argument in one.inputs.values()
+        for bound in argument.arguments
+        if bound.WhichOneof("binding") == "value"
+    ]
+    return {value.blobFileValue.offset for value in found if value.WhichOneof("value") == "blobFileValue"}
+
+
 def decode(model, precision):
     """Give the model the weights that its packages decode."""
 
@@ -136,7 +165,7 @@ def test_a_state_that_is_read_again_is_caught(passes, tmp_path, monkeypatch):
     write(tmp_path / "draft")
     opened = Draft(tmp_path / "draft", TINY)
     part = planned(opened, TINY)[1]
-    made = graph.program(part, packages.contents(opened, part, TINY), "prefill", TINY)
+    made = graph.program(part, packages.contents(opened, part, TINY), TINY)
     package = tmp_path / "bad.mlpackage"
     if passes == "ours":
         packages.convert(made, package)

@@ -48,6 +48,7 @@ def folder(path: Path, own=None, **base):
         ({"precision": "int4"}, "precision is 'int4': choose from float16"),
         ({"write": "scatter"}, "choose from slice, blend"),
         ({"buckets": 0}, "buckets is 0"),
+        ({"buckets": 16_384}, "must be in 1 … 8192"),
         ({"max_bytes": 0}, "max_bytes is 0"),
         ({"num_draft_tokens": 0}, "num_draft_tokens is 0"),
     ],
@@ -64,7 +65,7 @@ def test_buckets_and_parts_of_the_head_fit_the_device(rows, asked):
     assert 1 <= buckets <= rows
     assert whole // buckets <= MAX_GROUPS
     assert 0 <= whole - rows < buckets
-    assert 0 < head.part_size(buckets) <= MAX_SIZE
+    assert 0 < head.part_size(buckets) < MAX_SIZE
     assert head.part_size(buckets) % buckets == 0
 
 

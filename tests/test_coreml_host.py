@@ -409,7 +409,7 @@ def tried(draft, *command, limit=300.0, **options):
 
 
 CHILD = [sys.executable, "-c"]
-SAYS = "import json, sys; open(sys.argv[4], 'w').write(json.dumps({{'fault': {!r}}}))"
+SAYS = "import json, sys; open(sys.argv[-1], 'w').write(json.dumps({{'fault': {!r}}}))"
 FAKE_CHILD = (
     f"import sys; sys.path.insert(0, {str(HERE)!r}); import test_coreml_host as t; from fake_coreml import FakeCoreML; "
     "fake = FakeCoreML(t.compute); fake.install(); t.trial.main(sys.argv[1:]); fake.remove()"
@@ -433,7 +433,7 @@ def test_the_child_is_this_module(draft):
 
 def test_the_child_answers_with_what_core_ml_said_and_dies_of_a_cache_that_cannot_be_written(fake, draft):
     folder = compiled.Entry(draft[1] / "segment-1.mlpackage", draft[0].packages[0].contents, draft[2]["cache"]).folder
-    arguments = [str(draft[1]), "0", "coreml", str(draft[1] / "answer"), str(draft[2]["cache"])]
+    arguments = [str(draft[1]), "0", "coreml", str(draft[2]["cache"]), str(draft[1] / "answer")]
     for fault in ({"load": "the reason"}, {}):
         fake.faults = fault
         trial.main(arguments)

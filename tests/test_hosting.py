@@ -76,6 +76,9 @@ def test_without_a_neural_engine_the_draft_stays_in_mlx(there, monkeypatch):
     monkeypatch.setattr(hosting.sys, "platform", "linux")
     assert str(hosting.choose("auto", DEMO / "draft")) == "mlx: no Neural Engine here"
     monkeypatch.setattr(hosting.sys, "platform", "darwin")
+    monkeypatch.setattr(hosting.platform, "machine", lambda: "x86_64")
+    assert "this one is for x86_64" in hosting.choose("auto", DEMO / "draft").reason
+    monkeypatch.setattr(hosting.platform, "machine", lambda: "arm64")
     monkeypatch.setattr(hosting.platform, "mac_ver", lambda: ("14.5", ("", "", ""), "arm64"))
     assert "need macOS 15, this is 14.5" in hosting.choose("auto", DEMO / "draft").reason
     monkeypatch.setattr(hosting.platform, "mac_ver", lambda: ("15.1", ("", "", ""), "arm64"))

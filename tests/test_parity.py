@@ -1,11 +1,14 @@
 """Converted drafts must say what the draft says: the bundled packages as they lie there, other precisions, quantised
 drafts, and a fault that must be noticed."""
 
+import numpy as np
 import pytest
 
 from mirror_mlx.cli.main import main
 from mirror_mlx.convert import checks, graph, parity, slots
+from mirror_mlx.convert.script import Said
 from mirror_mlx.draft.package import find, manifest
+from mirror_mlx.draft.package.reference import ReferenceHost, lean_programs
 from mirror_mlx.errors import DraftError
 from mirror_mlx.loading import DEMO
 
@@ -38,7 +41,7 @@ def test_int8_of_a_quantised_draft(draft, tmp_path, capsys):
 
 
 def test_a_wrong_state_write_is_noticed(tmp_path, monkeypatch, capsys):
-    """Each layer writes into the slots as they were at the start: what becomes of a state that is read again before each
+    """Each layer writes into the slots as they were at the start: what becomes of a state that is read before each
     write, when coremltools merges the readings."""
 
     class Stale(slots.StateBySlices):
@@ -59,3 +62,32 @@ def test_precisions_that_lose_too_much_are_refused(monkeypatch):
     monkeypatch.setitem(parity.TOP1, "float16", 1.01)
     with pytest.raises(DraftError, match="it is not kept; take another --precision"):
         parity.check(manifest.read(BUNDLED), BUNDLED, DEMO / "draft")
+
+
+def test_a_draft_without_a_tokenizer_is_compared_on_random_tokens(tmp_path):
+    made = manifest.read(BUNDLED)
+    assert len(parity.tokens(DEMO / "draft", made)) > 100
+    assert len(parity.tokens(tmp_path, made)) == 128
+
+
+def test_ties_count_and_other_differences_do_not():
+    def said(best, bucket, peaks):
+        return Said(np.ones((1, 2)), [best], [bucket], [np.array(peaks, np.float32)])
+
+    draft = said(7, 1, [9.9999, 10.0, -np.inf])
+    assert parity.compared(draft, said(7, 1, [9.0, 10.0, -1e4])).top1 == 1
+    tie = parity.compared(draft, said(6, 0, [10.0, 9.9999, -1e4]))
+    assert (tie.top1, tie.rows) == (1, 1)
+    assert tie.logits == pytest.approx(1e-5, rel=0.1)
+    assert parity.compared(said(7, 1, [9.9, 10.0, 0.0]), said(6, 0, [10.0, 9.9, 0.0])).top1 == 0
+    assert parity.compared(draft, said(7, 1, [np.nan, 10.0, 0.0])).logits == np.inf
+
+
+def test_a_lean_program_says_the_same(tmp_path):
+    made = manifest.read(BUNDLED)
+    lean = ReferenceHost(made, BUNDLED, programs=lean_programs(made, BUNDLED))
+    wide = ReferenceHost(made, BUNDLED)
+    assert sum(p.nbytes for p in lean._programs) < 0.6 * sum(p.nbytes for p in wide._programs)
+    inputs = wide.blank(0, "rollout")
+    inputs["x"] = np.random.default_rng(0).standard_normal(inputs["x"].shape).astype(np.float32)
+    assert np.allclose(lean.call(0, "rollout", inputs)["h"], wide.call(0, "rollout", inputs)["h"], atol=1e-6)

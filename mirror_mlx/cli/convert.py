@@ -12,6 +12,7 @@ from mirror_mlx.cli import flags
 from mirror_mlx.errors import DraftError, UsageError
 
 if TYPE_CHECKING:
+    from mirror_mlx.convert.options import Build
     from mirror_mlx.draft.package.manifest import Manifest
 
 PRECISIONS = ("float16", "int8", "lut6", "lut4")
@@ -29,6 +30,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = DESCRIPTION
     parser.add_argument("draft", metavar="DRAFT", help="a folder, a hub id, or demo")
     parser.add_argument("--out", metavar="DIR", help="default: ~/.cache/mirror-mlx/ane_models/NAME")
+    add_build_flags(parser)
+
+
+def add_build_flags(parser: argparse.ArgumentParser) -> None:
+    """What `build_of` reads."""
     group = parser.add_argument_group("packages")
     group.add_argument(
         "--precision",
@@ -59,31 +65,43 @@ def run(args: argparse.Namespace) -> int:
     if find_spec("coremltools") is None:
         raise UsageError("convert needs coremltools: pip install 'mirror-mlx[coreml]'")
     with flags.in_flags(vars(args)):
+        from mirror_mlx import memory
         from mirror_mlx.draft.package.find import CACHE
-        from mirror_mlx.hub import find
-        from mirror_mlx.loading import DEMO
 
-        draft = find(DEMO / "draft" if args.draft == "demo" else args.draft, DraftError)
+        draft = folder_of(args.draft)
         name = "demo" if args.draft == "demo" else Path(args.draft).expanduser().resolve().name
         out = Path(args.out).expanduser() if args.out else CACHE.expanduser() / name
         from mirror_mlx.convert import parity
         from mirror_mlx.convert.convert import convert
-        from mirror_mlx.convert.options import Build
 
-        build = Build(
-            first=args.first, second=args.second, prefill=args.prefill, context=args.context,
-            num_draft_tokens=args.num_draft_tokens, precision=args.precision, write=args.write,
-            stateful=not args.stateless, buckets=args.buckets, max_bytes=args.max_package_bytes,
-            boundary=args.boundary,
-        )  # fmt: skip
-        with _progress() as report:
-            made = convert(draft, out, build, report=report, check=parity.check)
+        memory.reuse()
+        with progress() as report:
+            made = convert(draft, out, build_of(args), report=report, check=parity.check)
     _print(made, out)
     return 0
 
 
+def folder_of(name: str) -> Path:
+    """The draft that a user means. Raises DraftError."""
+    from mirror_mlx.hub import find
+    from mirror_mlx.loading import DEMO
+
+    return find(DEMO / "draft" if name == "demo" else name, DraftError)
+
+
+def build_of(args: argparse.Namespace) -> "Build":
+    """What the flags say."""
+    from mirror_mlx.convert.options import Build
+
+    return Build(
+        first=args.first, second=args.second, prefill=args.prefill, context=args.context,
+        num_draft_tokens=args.num_draft_tokens, precision=args.precision, write=args.write,
+        stateful=not args.stateless, buckets=args.buckets, max_bytes=args.max_package_bytes, boundary=args.boundary,
+    )  # fmt: skip
+
+
 @contextmanager
-def _progress() -> Iterator[Any]:
+def progress() -> Iterator[Any]:
     """A bar on stderr, if that is a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn

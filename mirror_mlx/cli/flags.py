@@ -189,6 +189,7 @@ def _load(args: argparse.Namespace, options: dict[str, Any]) -> "Engine":
             adapter_path=args.adapter_path,
             trust_remote_code=args.trust_remote_code,
             extra_eos_token=args.extra_eos_token,
+            notify=lambda line: print(f"mirror-mlx: {line}", file=sys.stderr),
             **options,
         )
     if any(str(warning.message) == blas.missing() for warning in caught):  # others are libraries talking to us

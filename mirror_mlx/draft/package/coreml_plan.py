@@ -10,12 +10,9 @@ devices for those of the others (pytorch/executorch, coreml_compute_plan.py). So
 """
 
 import json
-import subprocess
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -23,7 +20,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Literal
 
-from mirror_mlx.draft.package import compiled, trial
+from mirror_mlx.draft.package import child, compiled, trial
 from mirror_mlx.draft.package.coreml_bridge import Bridge, Device, Planned, one_line, require_mac
 from mirror_mlx.draft.package.manifest import Manifest, Package
 from mirror_mlx.errors import DraftError
@@ -202,26 +199,13 @@ def in_child(package: Path, function: str, limit: float, command: Sequence[str] 
     command   of the child, before its arguments; None: this Python, this module
     """
     where = f"{package.name} {function}"
-    with tempfile.TemporaryDirectory(prefix="mirror-mlx-") as scratch:
-        answer, said = Path(scratch, "answer.json"), Path(scratch, "said.txt")
-        start = [*(command or [sys.executable, "-m", __name__]), str(package), function, str(answer)]
-        with said.open("wb") as output:
-            child = subprocess.Popen(start, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
-            try:
-                child.wait(limit)
-            except subprocess.TimeoutExpired:
-                raise _late(where, limit) from None
-            finally:
-                child.kill()
-                with suppress(subprocess.TimeoutExpired):  # one that hangs in the kernel is left behind
-                    child.wait(5.0)
-        try:
-            return [(*known, tuple(supported), cost) for *known, supported, cost in json.loads(answer.read_text())]
-        except (OSError, ValueError):
-            lines = said.read_text(errors="replace").strip().splitlines()
-            ended = f"coremltools ended with code {child.returncode}"
-            reason = one_line(lines[-1]) if lines and child.returncode > 0 else ended
-            raise DraftError(f"{where} cannot be planned: {reason}: use --draft-host mlx") from None
+    answer = child.ask([*(command or [sys.executable, "-m", __name__]), str(package), function], limit)
+    if answer.code is None:
+        raise _late(where, limit)
+    if answer.value is None:
+        reason = one_line(answer.said) if answer.code > 0 else f"coremltools ended with code {answer.code}"
+        raise DraftError(f"{where} cannot be planned: {reason}: use --draft-host mlx")
+    return [(*known, tuple(supported), cost) for *known, supported, cost in answer.value]
 
 
 def by_coremltools(package: Path, function: str, scratch: Path) -> list[Planned]:

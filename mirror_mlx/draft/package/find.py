@@ -33,4 +33,6 @@ def _readable() -> Iterator[tuple[Path, Manifest]]:
     for root in roots():
         for file in sorted(root.glob(f"*/{manifest.FILE}")):
             with suppress(DraftError):
-                yield file.parent, manifest.read(file.parent)
+                made = manifest.read(file.parent)
+                if made.parity:  # else it was never compared with its draft
+                    yield file.parent, made

@@ -15,5 +15,8 @@ class Host(Protocol):
     def call(self, package: int, function: str, inputs: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         """One prediction of `manifest.packages[package]`. Outputs may be views, valid until the package's next call."""
 
+    def blank(self, package: int, function: str) -> dict[str, np.ndarray]:
+        """Inputs of zeros, of the right shapes and types: for trying it."""
+
     def close(self) -> None:
         """Release everything. Idempotent."""

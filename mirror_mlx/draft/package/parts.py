@@ -49,4 +49,4 @@ def _table(weights: dict[str, mx.array], name: str, width: int) -> np.ndarray:
 
 
 def _half(array: mx.array) -> np.ndarray:
-    return np.array(array.astype(mx.float16))
+    return np.asarray(array.astype(mx.float16))  # the same memory

@@ -28,6 +28,7 @@ class Plan:
 
     State is no step: a value that is written to it is what the next read gives, so reads and writes only rename.
 
+    rounds        results of its ops are rounded to fp16
     values        what each run starts from: the constants, each at its number
     host          numbers of host values
     input_slots, state_slots, output_slots
@@ -38,7 +39,7 @@ class Plan:
     def __init__(self, where: str, function: Any, constant: Callable[[np.ndarray], mx.array], rounds: bool) -> None:
         self.where = where
         self._constant = constant
-        self._rounds = rounds
+        self.rounds = rounds
         self._slots: dict[Any, int] = {}  # Var → number
         self._converted: dict[tuple[Any, bool], int] = {}  # Var, as a host value? → number of its other form
         self._known: dict[Any, Any] = {}  # Var → constant
@@ -107,7 +108,7 @@ class Plan:
         )
         outputs = tuple(self._new() for _ in results)
         self._slots |= zip(op.outputs, outputs, strict=True)
-        rounds = [self._rounds and not rule.exact and kind.dtype == "fp16" for kind in results]
+        rounds = [self.rounds and not rule.exact and kind.dtype == "fp16" for kind in results]
         self.steps.append(Step(_finished(run, results, rounds, host), slots, outputs, ()))
         if host:
             self.host.update(outputs)

@@ -9,18 +9,14 @@ import hashlib
 import json
 import os
 import platform
-import signal
-import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from mirror_mlx.draft.package import compiled, manifest
+from mirror_mlx.draft.package import child, compiled, manifest
 from mirror_mlx.errors import DraftError
 
 LIMIT = 120.0  # seconds
@@ -66,7 +62,7 @@ def require(
     if outcome is None:
         notify(f"preparing {package.file} for the Neural Engine, once: up to {limit:.0f} s")
         start = [*(command or [sys.executable, "-m", __name__]), str(folder), str(index), host]
-        outcome = _tried(start, package.file, cache, limit)
+        outcome = _tried([*start, str(cache or compiled.default_cache())], package.file, limit)
         _remember(file, outcome)
     elif outcome.fault:
         again = f", or delete {file} to try again"
@@ -76,46 +72,16 @@ def require(
     return outcome
 
 
-def _tried(command: Sequence[str], what: str, cache: Path | None, limit: float) -> Outcome:
-    began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="mirror-mlx-") as scratch:
-        answer, said = Path(scratch, "answer.json"), Path(scratch, "said.txt")
-        with said.open("wb") as output:  # Core ML's compiler is talkative
-            child = subprocess.Popen(
-                [*command, str(answer), str(cache or compiled.default_cache())],
-                stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
-            )  # fmt: skip
-            try:
-                code = child.wait(limit)
-            except subprocess.TimeoutExpired:
-                return Outcome(f"Core ML did not finish its first use of {what} in {limit:.0f} s", limit, limit)
-            finally:
-                _end(child)
-        return Outcome(_fault(code, what, answer, said), time.monotonic() - began, limit)
-
-
-def _fault(code: int, what: str, answer: Path, said: Path) -> str | None:
-    """What a child that has ended came to. Raises DraftError where it did not get as far as Core ML: not to be kept."""
-    if code < 0:
-        name = signal.Signals(-code).name if -code in signal.valid_signals() else f"signal {-code}"
-        return f"Core ML crashed on its first use of {what} ({name})"
-    try:
-        found = json.loads(answer.read_text())
-        fault: str | None = found["fault"]
-    except (OSError, ValueError, KeyError, TypeError):
-        last = (said.read_text(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
-        raise DraftError(f"the first use of {what} ended with code {code} ({last[-200:]}): {_ADVICE}") from None
-    return fault
-
-
-def _end(child: "subprocess.Popen[bytes]") -> None:
-    """Kill the child and what it started. One that hangs in the kernel is left behind."""
-    if child.poll() is None:
-        try:
-            os.killpg(child.pid, signal.SIGKILL)
-            child.wait(5.0)
-        except (OSError, subprocess.TimeoutExpired):
-            pass
+def _tried(command: Sequence[str], what: str, limit: float) -> Outcome:
+    """Raises DraftError where the child did not get as far as Core ML: not to be kept."""
+    answer = child.ask(command, limit)
+    if answer.code is None:
+        return Outcome(f"Core ML did not finish its first use of {what} in {limit:.0f} s", limit, limit)
+    if answer.crash is not None:
+        return Outcome(f"Core ML crashed on its first use of {what} ({answer.crash})", answer.seconds, limit)
+    if not isinstance(answer.value, dict) or "fault" not in answer.value:
+        raise DraftError(f"the first use of {what} ended with code {answer.code} ({answer.said[-200:]}): {_ADVICE}")
+    return Outcome(answer.value["fault"], answer.seconds, limit)
 
 
 def _remembered(file: Path, limit: float) -> Outcome | None:
@@ -152,8 +118,8 @@ def _version(name: str) -> str:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """In the child: FOLDER INDEX HOST ANSWER CACHE."""
-    folder, index, host, answer, cache = arguments
+    """In the child: FOLDER INDEX HOST CACHE ANSWER."""
+    folder, index, host, cache, answer = arguments
     fault = None
     try:
         _use(Path(folder), int(index), host, Path(cache))

@@ -97,12 +97,13 @@ def files(model: StreamingModel) -> dict[str, dict[str, mx.array]]:
     return {MAIN: main, OWN: own} if own else {MAIN: main}
 
 
-def from_dense(folder: Path, *, boundary: int | None, streams: int) -> StreamingModel:
+def from_dense(folder: Path, *, boundary: int | None, streams: int, lazy: bool = False) -> StreamingModel:
     """A streaming draft whose main stream is the Qwen3 or Llama model in `folder`, cut at `boundary` (None: half).
+    `lazy`: as of `load`.
 
     The streams are not trained yet; quantised weights are no longer. Raises DraftError for another kind of model.
     """
-    dense, config = load_dense(folder, boundary=boundary, streams=streams)
+    dense, config = load_dense(folder, boundary=boundary, streams=streams, lazy=lazy)
     dense = dequantize_model(dense)
     base = {key: value for key, value in config.base.items() if key not in ("quantization", "quantization_config")}
     model = StreamingModel(replace(config, base=base))
