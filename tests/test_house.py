@@ -12,8 +12,8 @@ import mirror_mlx
 
 ROOT = Path(mirror_mlx.__file__).parent
 LAYERS = [
-    {"errors", "messages", "blas", "threads", "problems"},
-    {"trace", "verify", "outcomes", "speculation"},
+    {"errors", "messages", "blas", "memory", "threads", "problems"},
+    {"trace", "verify", "outcomes", "speculation", "lookup"},
     {"rounds", "options"},
     {"sampling", "ranking", "interpose", "limits", "rollback", "prompts", "hub"},
     {"target", "draft"},
@@ -24,7 +24,7 @@ LAYERS = [
     {"hosting"},
     {"loading"},
     {"train", "convert"},
-    {"bench"},
+    {"bench", "doctor"},
     {"cli"},
 ]
 PURE = {"errors", "messages", "trace", "verify", "outcomes", "speculation", "rounds", "options"}
@@ -34,7 +34,7 @@ LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 def modules():
     linked = (ROOT / "convert").glob("*.py")  # a link, which rglob does not follow
     for path in sorted({*ROOT.rglob("*.py"), *linked}):
-        part = path.relative_to(ROOT).parts[0].removesuffix(".py")
+        part = "cli" if path.stem == "__main__" else path.relative_to(ROOT).parts[0].removesuffix(".py")
         if part not in ("__init__", "demo"):
             yield path, part
 

@@ -19,7 +19,9 @@ COMMANDS = {
     "generate": "complete one prompt",
     "train": "train the models of a pair",
     "convert": "make Core ML packages of a draft, for the Neural Engine",
+    "datastore": "make a datastore of texts, which proposals are looked up in",
     "bench": "measure this machine",
+    "doctor": "examine this machine and its converted drafts",
 }
 
 EPILOG = """examples:
