@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import mlx.core as mx
 
+from mirror_mlx.lookup import Proposer
 from mirror_mlx.messages import Outcome, Window
 from mirror_mlx.options import Options
 from mirror_mlx.rendezvous import Rendezvous
@@ -22,7 +23,8 @@ from mirror_mlx.worker import Ticket
 
 _TRIAL = 32  # steps after which mode "auto" looks at what the draft has brought
 _CLEAR = 256  # steps between returns of unused memory, as in mlx-lm
-_WORTH = 0.15  # accepted proposals a step, below which it decodes plainly
+_WORTH = 0.15  # accepted proposals a window, below which it decodes plainly
+_FIRST = 5  # tokens of the first window where lengths adapt
 
 
 @dataclass(slots=True)
@@ -37,6 +39,7 @@ class Emitted:
 class Decoding:
     """One request: what its steps need to know, and which mode is left of the one asked for.
 
+    proposer   what proposes windows where the draft has none: on a miss, or as there is no draft at all
     tokens     the prompt; what is decoded is appended
     limit      how many tokens to decode
     max_roots  outcomes to prepare for in a step
@@ -49,6 +52,7 @@ class Decoding:
         draft: Rendezvous | None,
         options: Options,
         *,
+        proposer: Proposer | None = None,
         tokens: list[int],
         limit: int,
         max_roots: int,
@@ -60,11 +64,16 @@ class Decoding:
         self.mode = "mirror" if o.mode == "auto" else str(o.mode)
         self.reason = ""
         self._target, self._draft, self._eos, self._max_roots = target, draft, stops, max_roots
+        self._proposer = proposer
+        self._length = min(_FIRST, o.num_draft_tokens) if o.adaptive else o.num_draft_tokens
         self._tokens, self._prompt, self._limit = tokens, len(tokens), limit
         self._sampling, self._trace = sampling, trace
         if self.mode != "ar" and self._draft is None:
-            self._step_down("there is no draft")
-        elif self.mode != "ar" and self._target.window_refusal is not None:
+            if proposer is None:
+                self._step_down("there is no draft")
+            else:
+                self.mode = "sd"  # a proposal takes no time: there is nothing to do beside the target
+        if self.mode != "ar" and self._target.window_refusal is not None:
             self._step_down(self._target.window_refusal)
         elif self._wants_tap and self._target.tap_refusal is not None:
             self.reason = f"draft predictor: {self._target.tap_refusal}"
@@ -78,6 +87,8 @@ class Decoding:
     def prefill(self, progress: Progress | None) -> None:
         """Both devices take in the prompt, all but its last token: that one is the first step's pending token."""
         context = self._tokens[:-1]
+        if self._proposer is not None:
+            self._proposer.begin(self._tokens)
         if self._draft is not None and self.mode != "ar":
             self._draft.begin(self._sampling, self._trace, context)
         with self._trace.span("target", "prefill", -1):
@@ -98,6 +109,8 @@ class Decoding:
             outcome = shorten(outcome, window.tokens, self._eos, self._left)
             if draft and ticket:
                 draft.resolve(ticket, outcome)
+            if self._proposer:
+                self._tell(self._proposer, window, outcome)
             target.commit(outcome)
             tokens += [*window.tokens[: outcome.accepted], outcome.token]
             note = self._note(step, clock() - began, window, outcome, ticket)
@@ -132,10 +145,10 @@ class Decoding:
         o = self.options
         return Plan(
             window=window.tokens,
-            length=max(0, min(o.num_draft_tokens, self._left - 2)),
+            length=max(0, min(self._length, self._left - 2)),
             vocab_size=self._target.vocab_size,
             predictor=None if self.mode == "sd" else o.predictor,
-            fallback=o.fallback if self.mode == "mirror" else "jit",
+            fallback="jit" if self.mode == "sd" or o.fallback == "jit" else "empty",
             kappa=o.kappa,
             max_roots=self._max_roots,
             tap=self._target.tap_refusal is None,
@@ -150,30 +163,42 @@ class Decoding:
     def _note(self, step: int, busy: int, window: Window, outcome: Outcome, ticket: Ticket | None) -> StepTrace:
         note = StepTrace(step, window, outcome, roots=ticket.roots if ticket else 0, busy=busy)
         self._trace.steps.append(note)
+        if self.options.adaptive and window.tokens:
+            grown = self._length + (2 if outcome.accepted == len(window.tokens) else -1)
+            self._length = max(1, min(grown, self.options.num_draft_tokens))
         if step % _CLEAR == _CLEAR - 1:
             mx.clear_cache()
         if self.options.mode == "auto" and self.mode != "ar" and step + 1 == _TRIAL:
             gained = sum(s.outcome.accepted for s in self._trace.steps)
-            if gained < _WORTH * _TRIAL:
+            tried = sum(self._draft is not None or bool(s.window.tokens) for s in self._trace.steps)
+            if gained < _WORTH * tried:
                 self._step_down(f"only {gained} of the draft's tokens held in {_TRIAL} steps")
         return note
 
     def _collect(self, ticket: Ticket | None, outcome: Outcome, note: StepTrace) -> Window:
         """The next window, as long as it may be; empty once there is no draft to ask."""
-        if self._draft is None or ticket is None or self.mode == "ar" or outcome.token in self._eos:
+        if self.mode == "ar" or outcome.token in self._eos:
             return Window()
         room = self._target.room()
         length = self._left - 1 if room is None else min(self._left - 1, room)
         if length < 1:
             return Window()
         began = clock()
-        window = self._draft.collect(ticket)
+        window = Window() if self._draft is None or ticket is None else self._draft.collect(ticket)
+        if not window.tokens and self._proposer is not None:
+            found = self._proposer.propose(min(self._length, length))
+            window = Window(tuple(found), "lookup" if found else "empty")
         note.waited, note.next = clock() - began, window.source
         note.busy += note.waited
         self._trace.add("target", "collect", note.step, began, began + note.waited)
-        if self._draft.fault is not None:
+        if self._draft is not None and self._draft.fault is not None:
             self._step_down(str(self._draft.fault))
         return Window(window.tokens[:length], window.source)
+
+    def _tell(self, proposer: Proposer, window: Window, outcome: Outcome) -> None:
+        if proposer.wants:
+            proposer.learn([self._tokens[-1], *window.tokens], self._target.likeliest(proposer.wants))
+        proposer.extend([*window.tokens[: outcome.accepted], outcome.token])
 
     def _step_down(self, reason: str) -> None:
         self.mode, self.reason = "ar", reason

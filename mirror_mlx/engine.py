@@ -13,6 +13,7 @@ from mlx_lm.generate import GenerationResponse, wired_limit
 from mirror_mlx.decoding import Decoding
 from mirror_mlx.draft.protocol import Draft, Streaming
 from mirror_mlx.errors import DraftError, PromptError, UsageError
+from mirror_mlx.lookup import NAMES, Proposer, by_name, fingerprint
 from mirror_mlx.options import Options
 from mirror_mlx.prompts import Prompt, TextStream, encode, wrapped
 from mirror_mlx.rendezvous import Rendezvous
@@ -40,7 +41,8 @@ class Engine:
 
     model      a loaded mlx-lm model
     tokenizer  its tokenizer (mlx-lm's wrapper or transformers'); None: token ids in and out, no text
-    draft      anything with the `mirror_mlx.draft.Draft` protocol; the engine closes it
+    draft      anything with the `mirror_mlx.draft.Draft` protocol; the engine closes it. Or a proposer, which needs
+               no model: `mirror_mlx.lookup.Proposer`
     tap        a trained tap adapter; None: the plain logit lens
     options    see `mirror_mlx.options.Options`; UsageError for one that is unknown or out of range
 
@@ -53,7 +55,7 @@ class Engine:
         self,
         model: nn.Module,
         tokenizer: Any = None,
-        draft: Draft | None = None,
+        draft: Draft | Proposer | None = None,
         *,
         mode: str = "mirror",
         predictor: str = "hybrid",
@@ -67,6 +69,9 @@ class Engine:
         self.stats = Stats()
         self.trace = Trace()
         self.draft = draft
+        self._proposer = draft if isinstance(draft, Proposer) else _fallback(o, self.tokenizer)
+        if isinstance(draft, Proposer):
+            draft = None
         if draft is not None and not isinstance(draft, Draft):
             raise DraftError(
                 f"a {type(draft).__name__} is no draft: wrap an mlx-lm model in mirror_mlx.draft.AutoregressiveDraft"
@@ -145,8 +150,8 @@ class Engine:
         self._running = True
         self.trace = trace = Trace()
         run = Decoding(
-            self.target, self._rendezvous, self.options, tokens=tokens, limit=limit, max_roots=self._max_roots,
-            stops=self._eos, sampling=sampling, trace=trace,
+            self.target, self._rendezvous, self.options, proposer=self._proposer, tokens=tokens, limit=limit,
+            max_roots=self._max_roots, stops=self._eos, sampling=sampling, trace=trace,
         )  # fmt: skip
         text = TextStream(self.tokenizer)
         prompt_tokens, started, first, count = len(tokens), time.perf_counter(), 0.0, 0
@@ -188,3 +193,11 @@ class Engine:
             )
             if self.options.trace is not None:
                 trace.write(self.options.trace)
+
+
+def _fallback(options: Options, tokenizer: Any) -> Proposer | None:
+    """What proposes a window on a miss without a model, where that is asked for. Raises UsageError, DraftError."""
+    if options.fallback not in NAMES:
+        return None
+    made_with = fingerprint(tokenizer.get_vocab()) if tokenizer is not None and options.datastore else None
+    return by_name(options.fallback, datastore=options.datastore, tokenizer=made_with)

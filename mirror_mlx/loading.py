@@ -20,6 +20,7 @@ from mirror_mlx.engine import Engine
 from mirror_mlx.errors import DraftError, ModelError, UsageError
 from mirror_mlx.hub import find, one_line
 from mirror_mlx.limits import context_length
+from mirror_mlx.lookup import NAMES, Proposer, by_name, fingerprint
 from mirror_mlx.messages import DRAFT_HOSTS
 from mirror_mlx.options import Options
 from mirror_mlx.target import TapAdapter, tap
@@ -43,7 +44,8 @@ def load(
     """An engine for a target and, where there is one, a draft.
 
     model            hub id, folder, or "demo" for the bundled pair
-    draft_model      the same, a Draft object, or None for the pair's own (a folder that holds `target` and `draft`)
+    draft_model      the same, a Draft object, or None for the pair's own (a folder that holds `target` and `draft`);
+                     "lookup", "recycle", "lookahead" or "retrieve" for one without a model: see `mirror_mlx.lookup`
     draft_host       where the draft runs: "coreml" or "coremltools" (converted, on the Neural Engine), "reference"
                      (converted, executed by MLX), "mlx" (its own MLX model), or "auto": see `hosting.choose`
     extra_eos_token  tokens, as text or id, that end an answer too
@@ -66,9 +68,11 @@ def load(
     target, tokenizer = _read(folder, ModelError, adapter_path, trust_remote_code, tokenizer_config)
     for token in extra_eos_token:
         _also_ends(tokenizer, token)
-    draft = (
+    draft: Draft | Proposer | None = (
         None
         if draft_model is None or mode == "ar"
+        else by_name(str(draft_model), datastore=options.get("datastore"), tokenizer=fingerprint(tokenizer.get_vocab()))
+        if str(draft_model) in NAMES
         else load_draft(
             draft_model, target, tokenizer, host=draft_host, trust_remote_code=trust_remote_code, notify=notify
         )

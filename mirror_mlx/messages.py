@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 Predictor = Literal["tap", "draft", "hybrid"]
-Fallback = Literal["jit", "empty"]
+Fallback = Literal["jit", "empty", "lookup", "recycle", "lookahead", "retrieve"]
 Mode = Literal["auto", "mirror", "sd", "ar"]
-Source = Literal["hit", "partial", "jit", "empty", "none"]
+Source = Literal["hit", "partial", "jit", "lookup", "empty", "none"]
 
 PREDICTORS: tuple[Predictor, ...] = ("tap", "draft", "hybrid")
-FALLBACKS: tuple[Fallback, ...] = ("jit", "empty")
+FALLBACKS: tuple[Fallback, ...] = ("jit", "empty", "lookup", "recycle", "lookahead", "retrieve")
 MODES: tuple[Mode, ...] = ("auto", "mirror", "sd", "ar")
 DRAFT_HOSTS = ("auto", "coreml", "coremltools", "reference", "mlx")
 
@@ -68,6 +68,7 @@ class Window:
     source  "hit"      the outcome was a root and its rollout was finished
             "partial"  it was a root whose rollout was still under way
             "jit"      it was none: drafted after the outcome was known
+            "lookup"   it was none, or there is no draft: proposed from what was seen before (`mirror_mlx.lookup`)
             "empty"    it was none, and nothing was drafted
             "none"     no draft took part
     """

@@ -19,7 +19,11 @@ class Options:
     kappa             κ, outcomes prepared for each row and predictor
     max_roots         all outcomes of a step together
     exit_layer        after how many layers the tap reads; None: half of them
-    fallback          on a miss: jit drafts a window while the target waits, empty verifies one plain token
+    fallback          on a miss: jit drafts a window while the target waits, empty verifies one plain token; lookup,
+                      recycle, lookahead and retrieve propose what followed before (`mirror_mlx.lookup`), at no cost
+    datastore         the file that retrieve looks in: see `mirror-mlx datastore`
+    adaptive          windows grow by two after one that held, and shrink by one after another, up to num_draft_tokens
+                      (as assisted generation in transformers)
     accept            match: a proposal holds if it equals the target's own token, greedy or sampled
     draft_timeout     seconds until a silent draft is given up for the request
     streams           lookahead streams of a streaming draft; None: as many as it was trained with; 0: none
@@ -35,6 +39,8 @@ class Options:
     max_roots: int = 64
     exit_layer: int | None = None
     fallback: Fallback = "jit"
+    datastore: str | Path | None = None
+    adaptive: bool = False
     accept: Literal["match"] = "match"
     draft_timeout: float = 2.0
     streams: int | None = None

@@ -1,4 +1,4 @@
-"""The likely next tokens of each row: what the tap says of the target's rows, and glue of the draft's."""
+"""The likely next tokens of each row: what the tap says of the target's rows, glue of the draft's, the end of both."""
 
 from collections.abc import Sequence
 
@@ -37,3 +37,12 @@ def rank(scores: mx.array, window: Sequence[int], count: int, *, ready: bool = F
     ids = mx.argpartition(-probs, kth=count - 1, axis=-1)[:, :count]
     own = mx.take_along_axis(probs[: len(window)], mx.array(list(window), dtype=mx.uint32)[:, None], axis=-1)[:, 0]
     return Ranking(ids, mx.take_along_axis(probs, ids, axis=-1), own, ready)
+
+
+def likeliest(scores: mx.array, count: int) -> list[list[int]]:
+    """The `count` best tokens of each row of scores [R, V], best first."""
+    count = min(count, scores.shape[-1])
+    ids = mx.argpartition(-scores, kth=count - 1, axis=-1)[:, :count]
+    order = mx.argsort(-mx.take_along_axis(scores, ids, axis=-1), axis=-1)
+    found: list[list[int]] = mx.take_along_axis(ids, order, axis=-1).tolist()
+    return found

@@ -45,7 +45,8 @@ def scripted(expected, right, seed=0):
 @given(
     mode=st.sampled_from(["mirror", "mirror", "sd", "auto"]),
     predictor=st.sampled_from(["tap", "draft", "hybrid"]),
-    fallback=st.sampled_from(["jit", "empty"]),
+    fallback=st.sampled_from(["jit", "empty", "lookup", "recycle", "lookahead"]),
+    adaptive=st.booleans(),
     gamma=st.sampled_from([1, 2, 3, 7, 12]),
     kappa=st.sampled_from([1, 4, 8]),
     roots=st.sampled_from([1, 5, 64]),
@@ -56,7 +57,7 @@ def scripted(expected, right, seed=0):
 )
 @settings(max_examples=60)
 def test_every_combination_equals_plain_decoding(
-    mode, predictor, fallback, gamma, kappa, roots, temperature, draft, whole, count
+    mode, predictor, fallback, adaptive, gamma, kappa, roots, temperature, draft, whole, count
 ):
     sampling = Sampling(temperature=temperature, seed=gamma)
     expected, _, _ = decode(mode="ar", sampling=sampling, count=count)
@@ -68,8 +69,8 @@ def test_every_combination_equals_plain_decoding(
         "half": lambda: scripted(expected, 0.6),
     }[draft]()
     given_tokens, stats, _ = decode(
-        draft=made, mode=mode, predictor=predictor, fallback=fallback, num_draft_tokens=gamma, kappa=kappa,
-        max_roots=roots, sampling=sampling, count=count, submission=Whole() if whole else None,
+        draft=made, mode=mode, predictor=predictor, fallback=fallback, adaptive=adaptive, num_draft_tokens=gamma,
+        kappa=kappa, max_roots=roots, sampling=sampling, count=count, submission=Whole() if whole else None,
     )  # fmt: skip
     assert given_tokens == expected
     assert stats.tokens == count

@@ -24,7 +24,10 @@ if TYPE_CHECKING:
     from mirror_mlx.sampling import Sampling
 
 _SAMPLING = ("top_p", "min_p", "top_k", "seed", "min_tokens_to_keep", "xtc_probability", "xtc_threshold")
-_DECODING = ("num_draft_tokens", "kappa", "exit_layer", "predictor", "fallback", "streams", "stream_mode")
+_DECODING = (
+    "num_draft_tokens", "kappa", "exit_layer", "predictor", "fallback", "datastore", "adaptive", "streams",
+    "stream_mode",
+)  # fmt: skip
 _KV = ("max_kv_size", "kv_bits", "kv_group_size", "quantized_kv_start", "prefill_step_size")
 _PYTHON_NAMES = {"temperature": "temp"}  # options whose flags are called otherwise
 _MODE = re.compile(r"\bmode='(\w+)'")
@@ -39,7 +42,8 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--draft-model",
         metavar="NAME",
-        help="the model that guesses, of the same family (default: the pair's own, where --model is a pair)",
+        help="the model that guesses, of the same family (default: the pair's own, where --model is a pair); or "
+        "lookup, recycle, lookahead, retrieve: no model, but what followed before",
     )
     group.add_argument("--adapter-path", metavar="FOLDER", help="trained adapter weights for the target")
     group.add_argument("--trust-remote-code", action="store_true", help="run code that a model's folder brings along")
@@ -101,7 +105,12 @@ def add_decoding(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--fallback",
         choices=FALLBACKS,
-        help="unforeseen outcome: jit drafts while the target waits, empty goes on without (default: jit)",
+        help="unforeseen outcome: jit drafts while the target waits, empty goes on without, the others propose what "
+        "followed before, at no cost (default: jit)",
+    )
+    group.add_argument("--datastore", metavar="FILE", help="what retrieve looks in (mirror-mlx datastore makes one)")
+    group.add_argument(
+        "--adaptive", action="store_true", default=None, help="longer windows after those that held, else shorter ones"
     )
     group.add_argument("--streams", metavar="N", type=int, help="streams of a streaming draft (default: all it has)")
     group.add_argument(

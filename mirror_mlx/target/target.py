@@ -11,7 +11,7 @@ from mlx_lm.models.cache import make_prompt_cache
 from mirror_mlx.errors import MirrorError, ModelError, UsageError
 from mirror_mlx.limits import context_length
 from mirror_mlx.messages import Outcome
-from mirror_mlx.ranking import Ranking, rank
+from mirror_mlx.ranking import Ranking, likeliest, rank
 from mirror_mlx.rollback import Checkpoint, can_cut, can_rewind, cut, prepared, stepwise
 from mirror_mlx.sampling import Sampler
 from mirror_mlx.target.kv import KVOptions
@@ -227,6 +227,11 @@ class Target:
         assert self._chosen is not None
         self._submission.finish(self._outputs[self.exit_layer :], self._chosen)
         return [int(token) for token in self._chosen.tolist()]  # type: ignore[union-attr]
+
+    def likeliest(self, count: int) -> list[list[int]]:
+        """The `count` likeliest next tokens of each row of this step [γ+1][count], best first, before warping."""
+        assert self._logits is not None
+        return likeliest(self._logits, count)
 
     def logprobs(self, row: int) -> mx.array:
         """The log-probabilities [V] of a row of this step, before warping. Not evaluated."""
