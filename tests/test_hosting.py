@@ -8,10 +8,12 @@ import pytest
 import mirror_mlx
 from mirror_mlx import hosting
 from mirror_mlx.cli.main import main
+from mirror_mlx.draft import StreamingDraft
 from mirror_mlx.draft.package import find
 from mirror_mlx.draft.package.manifest import FILE
 from mirror_mlx.errors import DraftError, UsageError
 from mirror_mlx.loading import DEMO
+from mirror_mlx.messages import Root
 from mirror_mlx.sampling import Sampling
 
 QUESTION = [{"role": "user", "content": "Tom has 3 boxes with 12 pencils in each. How many pencils does he have?"}]
@@ -62,6 +64,32 @@ def test_mirror_with_more_branches_than_a_pass_has_columns(there):
         assert engine._rendezvous._worker._draft.width < 40
         assert [r.token for r in engine.stream(QUESTION, 40)] == expected
         assert (engine.stats.mode, engine.stats.reason) == ("mirror", "")
+
+
+def test_branches_that_fill_the_slots_end_there(there):
+    """64 branches of a window of 7 need 448 slots beside the text: what does not fit is not proposed, and the next step
+    has the slots again."""
+    made = StreamingDraft(hosting.segments(hosting.choose("reference", DEMO / "draft"), DEMO / "draft"))
+    made.use(None, length=7)
+    made.begin(Sampling())
+    made.prefill([5 + i % 50 for i in range(330)])
+    for _ in range(2):
+        made.glue(list(range(8)), 4)
+        keys = [(row, token) for row in range(8) for token in range(10, 18)]
+        made.expand([Root(*key) for key in keys])
+        got = {key: [] for key in keys}
+        while any(len(tokens) < 7 for tokens in got.values()):
+            asked = [key for key, tokens in got.items() if len(tokens) < 7][: made.width]
+            found = made.advance(asked)
+            for key, tokens in found.items():
+                got[key] += tokens
+            if not found:
+                break
+        lengths = [len(tokens) for tokens in got.values()]
+        assert max(lengths) == 7
+        assert min(lengths) == 0
+        made.commit(1)
+    made.close()
 
 
 def test_a_text_longer_than_the_slots_goes_on_without_the_draft(there):

@@ -40,6 +40,11 @@ class PackageSegments:
     def used(self) -> int:
         return self._used
 
+    @property
+    def full(self) -> bool:
+        shapes = self._manifest.shapes
+        return self._used + max(shapes.first, shapes.second) > shapes.context
+
     def prefill(self, tokens: Sequence[int]) -> None:
         self.read(tokens)
 

@@ -112,6 +112,8 @@ class StreamingDraft:
             feeds.append((key, Feed(branch.trunk, branch.slots, branch.feed, carry, limit)))
         proposed: dict[Key, Sequence[int]] = {}
         for group in packed(feeds, self.streams, self._segments.columns):
+            if self._segments.full and all(key is not None for key, _ in group):
+                break  # these branches end here; the next step has the slots again
             proposed |= self._pass(group)
         return proposed
 

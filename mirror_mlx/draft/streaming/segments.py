@@ -28,6 +28,10 @@ class Segments(Protocol):
     def used(self) -> int:
         """Slots in use; the next main gets this one."""
 
+    @property
+    def full(self) -> bool:
+        """No slots are left for another pass."""
+
     def prefill(self, tokens: Sequence[int]) -> None:
         """Append tokens to the trunk; there must be no branches."""
 
@@ -50,6 +54,7 @@ class MlxSegments:
         self.streams = config.streams
         self.context_length = config.context_length
         self.columns = None
+        self.full = False
         self._model = model
         self._layers = [model.layers(1), model.layers(2)]
         self._pieces = Pieces([layer for segment in self._layers for track in segment for layer in track])
