@@ -94,6 +94,11 @@ class Engine:
             self._max_roots = min(o.max_roots, draft.max_roots or o.max_roots)
         self._running = False
 
+    @property
+    def proposes(self) -> bool:
+        """Whether windows may come from a proposer, as the draft or as its fallback."""
+        return self._proposer is not None
+
     def __enter__(self) -> "Engine":
         return self
 

@@ -26,11 +26,13 @@ def models(engine: "Engine", args: argparse.Namespace) -> list[tuple[str, str]]:
         parts.append(f"context {target.context_length}")
     if args.adapter_path is not None:
         parts.append(f"adapter {args.adapter_path}")
-    drafted = engine.draft is not None
+    drafted = engine.draft is not None or engine.proposes
     draft = [args.draft_model or "the pair's own"] if drafted else ["none"]
     drafter = getattr(engine.draft, "model", None)
     if drafter is not None:
         draft += [getattr(drafter, "model_type", ""), f"{count(get_total_parameters(drafter))} parameters"]
+    if host := getattr(engine.draft, "host", ""):
+        draft.append(f"on {host}")
     mode = _MODES[engine.options.mode if drafted else "ar"]
     return [("target", " · ".join(filter(None, parts))), ("draft", " · ".join(draft)), ("mode", mode)]
 
@@ -66,8 +68,11 @@ def verbose_lines(stats: "Stats", peak_memory: float) -> list[str]:
         f"Generation: {stats.tokens} tokens, {stats.generation_tps:.3f} tokens-per-sec",
         f"Peak memory: {peak_memory:.3f} GB",
     ]
-    drafted = speculation(stats, "tokens per step")
-    return [*lines, *([f"Speculation: {', '.join(drafted)}"] if drafted else []), f"Mode: {_mode(stats)}"]
+    if drafted := speculation(stats, "tokens per step"):
+        lines.append(f"Speculation: {', '.join(drafted)}")
+    if drafted and stats.draft_host:
+        lines.append(f"Draft on {stats.draft_host}")
+    return [*lines, f"Mode: {_mode(stats)}"]
 
 
 def speculation(stats: "Stats", per_step: str) -> list[str]:
