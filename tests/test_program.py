@@ -700,3 +700,20 @@ def test_without_coremltools_it_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "coremltools.converters.mil.frontend.milproto", None)
     with pytest.raises(DraftError, match=r"pip install 'mirror-mlx\[coreml\]'"):
         Program(tmp_path / "it.mlpackage")
+
+
+@pytest.mark.parametrize("used", [1, 3, 8, 9, 16])
+def test_softmax_leaves_out_what_masks_leave_out(used):
+    """With rows that see more and less, and with what is not a number."""
+    random = np.random.default_rng(0)
+    scores = random.standard_normal((2, 4, 16)).astype(np.float32)
+    scores[..., used:] -= 1e4
+    scores[0, 1, min(1, used - 1) + 1 :] -= 1e4
+    softmax = program_exponentials.softmax(-1)
+    found = np.array(softmax(mx.array(scores)))
+    wanted = np.exp(scores - scores.max(-1, keepdims=True))
+    wanted /= wanted.sum(-1, keepdims=True)
+    assert np.allclose(found, wanted, atol=1e-6)
+    assert (found[..., used:] == 0).all()
+    scores[1, 2, 12] = np.nan
+    assert np.isnan(np.array(softmax(mx.array(scores)))[1, 2]).all()

@@ -20,7 +20,8 @@ from mirror_mlx.bench.figures import Sample, summarise
 from mirror_mlx.bench.lab import Cores, Others, Pace, PacedDraft, Stopwatch, count_parameters, inflate
 from mirror_mlx.bench.problems import PROBLEMS
 from mirror_mlx.bench.prompts import tokens as prompt_tokens
-from mirror_mlx.draft import AutoregressiveDraft, Draft
+from mirror_mlx.draft import Draft
+from mirror_mlx.draft.protocol import Streaming
 from mirror_mlx.engine import Engine
 from mirror_mlx.errors import DraftError, ModelError, UsageError
 from mirror_mlx.messages import Outcome, Predictor
@@ -45,6 +46,7 @@ class Settings:
     pass_ms     how long each of the paced draft's passes takes; 0: as long as it does
     steps       measured steps, at least
     exit_layer  None: the deepest that leaves a rollout its time, and at most half
+    streams     of a streaming draft; None: all it has
     unpaced     run the draft at its own speed as well
     """
 
@@ -61,6 +63,7 @@ class Settings:
     temp: float = 0.0
     seed: int = 0
     unpaced: bool = True
+    streams: int | None = None
 
     def __post_init__(self) -> None:
         for name, least in (("steps", 1), ("params", 0), ("pass_ms", 0), ("temp", 0), ("seed", 0)):
@@ -91,6 +94,8 @@ def measure(settings: Settings, report: Report = lambda done, what: None) -> tup
             plain = [_decode(engine, prompt, sampling) for prompt in prompts]
         report(0, "inflating")
         params = inflate(model, settings.params)
+        if isinstance(draft, Streaming):
+            draft.use(settings.streams, length=settings.num_draft_tokens)
         pace = Pace()
         stopwatch = Stopwatch(for_device(), clock)
         engine = Engine(
@@ -106,9 +111,11 @@ def measure(settings: Settings, report: Report = lambda done, what: None) -> tup
         )
         with engine:
             found, runs = _runs(engine, settings, prompts, plain, sampling, pace, stopwatch, report)
+    found |= _budget(found, _passes(draft, settings))
+    drafter = getattr(draft, "model", None)
     found["lab"] = asdict(settings) | {
         "params": params,
-        "draft_params": count_parameters(draft.model) if isinstance(draft, AutoregressiveDraft) else None,
+        "draft_params": None if drafter is None else count_parameters(drafter),
         "exit_layer": engine.target.exit_layer,
         "layers": engine.target.num_layers,
         "cores": str(cores),
@@ -156,7 +163,7 @@ def _runs(
             raise ModelError("no step had a full window: the answers are too short for this --num-draft-tokens")
     report(settings.steps, "done")
     found = summarise(paced, bare)
-    found |= _budget(found, length, median(prefixes) / 1e6 if prefixes else None)
+    found["tap_ms"] = median(prefixes) / 1e6 if prefixes else None
     found["identical"] = identical
     found["other_programs_cores"] = others.cores()
     if settings.unpaced:
@@ -164,13 +171,13 @@ def _runs(
     return found, runs
 
 
-def _budget(found: dict[str, Any], length: int, tap_ms: float | None) -> dict[str, Any]:
+def _budget(found: dict[str, Any], passes: int) -> dict[str, Any]:
     """Whether a rollout fits: from the glue on for the draft's roots; for the tap's from the next pass after it."""
-    one, rollout = found["pass_ms"], length * found["pass_ms"]
-    after_glue = found["verify_ms"] - one
+    one, tap_ms = found["pass_ms"], found["tap_ms"]
+    rollout, after_glue = passes * one, found["verify_ms"] - one
     after_tap = None if tap_ms is None else found["verify_ms"] - tap_ms - one
     return {
-        "tap_ms": tap_ms,
+        "passes": passes,
         "draft_serial_ms": rollout,
         "draft_serial_over_verify": rollout / found["verify_ms"],
         "after_glue_ms": after_glue,

@@ -35,6 +35,7 @@ ROWS = (
     ("steps", "steps"),
 )
 
+FACTORS = ("num_draft_tokens", "kappa", "exit_layer", "streams", "pass_ms")
 _BUSY = 0.15  # cores in other programs' hands, above which the figures are not this program's alone
 
 
@@ -56,6 +57,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=True,
         help="measure with the draft at its own speed as well (default: yes)",
     )
+    group.add_argument(
+        "--sweep", metavar="FACTOR", nargs="*", choices=FACTORS,
+        help=f"vary each factor alone and compare with the latency law: {', '.join(FACTORS)} (none named: all)",
+    )  # fmt: skip
     group.add_argument("--json", action="store_true", help="one JSON object with every figure")
     group.add_argument("--plot", metavar="FILE.png", help="draw both devices over some consecutive steps")
     group = parser.add_argument_group("decoding")
@@ -68,6 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--exit-layer", metavar="N", type=int, help="target layer the tap reads (default: where a rollout still fits)"
     )
+    group.add_argument("--streams", metavar="N", type=int, help="streams of a streaming draft (default: all it has)")
     group.add_argument("--predictor", choices=PREDICTORS, default="hybrid", help="who predicts (default: hybrid)")
     group.add_argument("--temp", metavar="N", type=float, default=0.0, help="temperature (default: 0, greedy)")
     group.add_argument("--seed", metavar="N", type=int, default=0, help="of the sampling (default: 0)")
@@ -77,6 +83,8 @@ def run(args: argparse.Namespace) -> int:
     """Measure and print. 0, or 1 where the tokens were not those of plain decoding."""
     if args.plot is not None:
         check_plot(args.plot)
+    if args.sweep is not None:
+        return _sweep(args)
     with redirect_stdout(sys.stderr), flags.in_flags(vars(args)), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from mirror_mlx import blas
@@ -103,6 +111,49 @@ def run(args: argparse.Namespace) -> int:
         print("mirror-mlx: a run's tokens were not those of plain decoding", file=sys.stderr)
         return 1
     return 0
+
+
+def _sweep(args: argparse.Namespace) -> int:
+    with redirect_stdout(sys.stderr), flags.in_flags(vars(args)), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from mirror_mlx.bench import sweep
+        from mirror_mlx.bench.law import Settings
+
+        settings = Settings(**{name: getattr(args, name) for name in Settings.__dataclass_fields__})
+        factors = args.sweep or list(FACTORS)
+        with progress(sum(1 for _ in sweep.points(settings, factors))) as report:
+            found = sweep.measure(settings, factors, report)
+    if args.plot is not None:
+        from mirror_mlx.bench.plot_sweep import draw
+
+        with written(args.plot):
+            draw(found, Path(args.plot).expanduser())
+    if args.json:
+        print(json.dumps(rounded(found)))
+    else:
+        _print_sweep(found)
+    return 0 if all(point["identical"] for point in found["points"]) else 1
+
+
+def _print_sweep(found: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for title in ("setting", "verify ms", "tap ms", "pass ms", "J", "hits", "tok/step", "step ms", "law ms", "error"):
+        table.add_column(title, justify="left" if title == "setting" else "right", no_wrap=True)
+    for point in found["points"]:
+        name = "as given" if point["factor"] is None else f"{point['factor']} {point['value']:g}"
+        tap = "–" if point["tap_ms"] is None else f"{point['tap_ms']:.0f}"
+        table.add_row(
+            name, f"{point['verify_ms']:.0f}", tap, f"{point['pass_ms']:.1f}", str(point["passes"]),
+            f"{point['hit_rate']:.0%}", f"{point['tokens_per_step']:.2f}", f"{point['measured_ms']:.1f}",
+            f"{point['predicted_ms']:.1f}", f"{point['error']:+.1%}",
+        )  # fmt: skip
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(_caption(found))
+    console.print(table)
+    console.print(f"\nerror of the law: median {found['median_error']:.1%}, largest {found['worst_error']:.1%}")
 
 
 def _count(text: str) -> int:

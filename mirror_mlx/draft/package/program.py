@@ -13,7 +13,7 @@ from mirror_mlx.draft.package.program_plan import Plan, Step, rounded
 from mirror_mlx.draft.package.program_rules import MX_TYPES, NP_TYPES, Tensor
 from mirror_mlx.errors import DraftError
 
-PIECE = 32
+PIECE = 100
 """Ops submitted at a time on the CPU. MLX allows ten tasks in flight there over all streams together, of ten
 dispatches each: who queues a whole program makes every other stream wait to submit."""
 Precision = Literal["float32", "float16"]

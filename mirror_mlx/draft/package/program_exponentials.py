@@ -10,6 +10,9 @@ from collections.abc import Callable
 import mlx.core as mx
 import numpy as np
 
+_NOTHING = -104.0
+"""exp of less is zero in float32, the smallest denormals included."""
+
 Function = Callable[[mx.array], mx.array]
 
 
@@ -54,11 +57,25 @@ def softmax(axis: int) -> Function:
     @np.errstate(invalid="ignore")
     def run(x: mx.array) -> mx.array:
         values = np.asarray(x)
-        values = _exp(values - values.max(axis, keepdims=True))
-        values /= values.sum(axis, keepdims=True)
-        return mx.array(values)
+        most = values.max(axis, keepdims=True)
+        end = _end(values, most) if axis in (-1, values.ndim - 1) else None
+        part = _exp(values[..., :end] - most)
+        part /= part.sum(axis, keepdims=True)
+        if end is None:
+            return mx.array(part)
+        whole = np.zeros_like(values)
+        whole[..., :end] = part
+        return mx.array(whole)
 
     return run
+
+
+def _end(values: np.ndarray, most: np.ndarray) -> int | None:
+    """The first place from which on every row's softmax is zero to the last bit, as masks leave it; None: nowhere."""
+    columns = values.reshape(-1, values.shape[-1]).max(axis=0)
+    alive = np.flatnonzero(~(columns < most.min() + _NOTHING))  # what is not a number is alive
+    end = int(alive[-1]) + 1 if len(alive) else 0
+    return end if 0 < end <= values.shape[-1] // 2 else None
 
 
 def _one_and_exp(x: np.ndarray) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -60,6 +61,11 @@ class StreamingDraft:
         self.streams = trained if streams is None else streams
         self.exact = exact
         self._first = 1 + self.streams if length is None or exact else 1 + (length - 1) % (1 + self.streams)
+
+    @property
+    def model(self) -> Any:
+        """The MLX model, where that is what it runs on; else None."""
+        return getattr(self._segments, "model", None)
 
     @property
     def width(self) -> int | None:

@@ -55,7 +55,7 @@ class MlxSegments:
         self.context_length = config.context_length
         self.columns = None
         self.full = False
-        self._model = model
+        self.model = model
         self._layers = [model.layers(1), model.layers(2)]
         self._pieces = Pieces([layer for segment in self._layers for track in segment for layer in track])
         self._buffers = [[[_Slots() for _ in track] for track in segment] for segment in self._layers]
@@ -75,7 +75,7 @@ class MlxSegments:
             self.run(Layout(self._used, chunk, columns, columns, np.arange(count), np.zeros(count, np.int32)), [])
 
     def run(self, layout: Layout, wanted: Sequence[int]) -> Full:
-        model = self._model
+        model = self.model
         with self._pieces:
             xs = self._segment(0, model.embed(mx.array([layout.tokens])), layout.first, layout)
             xs = model.exchange(xs)
@@ -99,7 +99,7 @@ class MlxSegments:
         self._buffers = []
 
     def _with_streams(self, track: int, x: mx.array, layout: Layout) -> mx.array:
-        embeddings = self._model.stream_embeddings[track]
+        embeddings = self.model.stream_embeddings[track]
         count = len(layout.tokens)
         added = embeddings[mx.array(layout.stream[count:] - 1)]
         return mx.concatenate([x, x[:, mx.array(layout.source[count:])] + added], axis=1)

@@ -1,0 +1,75 @@
+"""The latency law as a formula: how long a step should take, from what its parts take by themselves.
+
+Mirror-SD (arXiv 2510.13161), equation 10, is T = prefix + tap + max(suffix, rollout) + exchange for a step whose
+outcome was foreseen. Completed here by what a step costs whose outcome was not, and by passes that are under way when
+the tap or the outcome arrives. Pure: milliseconds in, milliseconds out.
+"""
+
+from dataclasses import dataclass
+from math import ceil
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a step is made of, ms; each measured where nothing else is.
+
+    verify    the target's verification of a full window, no draft anywhere
+    tap       from its start until the tap has its values; None: there is no tap
+    one_pass  one pass of the draft; the glue is one too
+    passes    of a rollout, J
+    exchange  both hand-overs between the threads
+    """
+
+    verify: float
+    tap: float | None
+    one_pass: float
+    passes: int
+    exchange: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Law:
+    """How long a step takes, ms, by how it ends, and on average at this hit rate.
+
+    own, tapped  when the rollouts of the draft's own roots end, and those of the tap's; 0: there are none
+    """
+
+    hit: float
+    miss: float
+    mean: float
+    own: float
+    tapped: float
+
+
+def law(parts: Parts, hit_rate: float, *, own: bool = True, own_share: float = 1.0) -> Law:
+    """What the law says.
+
+    own        the draft's own roots are rolled out from the glue on (predictors draft and hybrid)
+    own_share  of the hits, how many are the draft's own roots
+
+    >>> fits = law(Parts(verify=100, tap=40, one_pass=10, passes=3), 0.9)
+    >>> fits.hit, fits.miss, round(fits.mean, 1)
+    (100.0, 130.0, 103.0)
+    >>> slow = law(Parts(verify=100, tap=40, one_pass=30, passes=3), 0.9)
+    >>> slow.own, slow.tapped, slow.hit, slow.miss
+    (120, 150, 120.0, 210.0)
+    """
+    one, rollout = parts.one_pass, parts.passes * parts.one_pass
+    own_end = one + rollout if own else 0.0
+    tapped = 0.0
+    if parts.tap is not None:
+        # The pass under way is finished first; roots of the tap join the next one.
+        busy_until = own_end if own else one
+        joins = max(one, _boundary(parts.tap, one) if parts.tap < busy_until else parts.tap)
+        tapped = joins + rollout
+    ends = max(own_end, tapped)
+    by_own, by_tap = max(parts.verify, own_end or tapped), max(parts.verify, tapped or own_end)
+    hit = (own_share * by_own + (1 - own_share) * by_tap if own and tapped else max(by_own, by_tap)) + parts.exchange
+    free = _boundary(parts.verify, one) if parts.verify < ends else parts.verify
+    miss = max(free, one) + rollout + parts.exchange
+    return Law(hit, miss, hit_rate * hit + (1 - hit_rate) * miss, own_end, tapped)
+
+
+def _boundary(moment: float, one: float) -> float:
+    """The end of the pass that is under way at a moment, where passes follow one another from 0 on."""
+    return one * ceil(moment / one) if one else moment
