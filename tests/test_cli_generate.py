@@ -48,7 +48,8 @@ def test_what_a_person_sees(generate):
 
 def test_modes(generate):
     assert generate("-p", "?", "--mode", "ar").endswith(" GB\nMode: ar\n")
-    assert re.search(r"\nSpeculation: \d\.\d tokens per step\nDraft on mlx: .*\nMode: sd\n$", generate("-p", "?", "--mode", "sd"))
+    out = generate("-p", "?", "--mode", "sd")
+    assert re.search(r"\nSpeculation: \d\.\d tokens per step\nDraft on mlx: .*\nMode: sd\n$", out)
 
 
 def test_a_target_alone_says_so(capsys, folder):
