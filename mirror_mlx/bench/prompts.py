@@ -27,30 +27,40 @@ def read(path: str, limit: int) -> list[Prompt]:
     `question`, `text`, or `turns` (the first of them: SpecBench). Of any other file each line that is not empty is a
     prompt. Raises DataError for a file that cannot be read, has no prompt, or has a malformed line (named by number).
     """
-    file = Path(path).expanduser()
-    try:
-        lines = file.read_text(encoding="utf-8").split("\n")
-    except FileNotFoundError:
-        raise DataError(f"there is no file {path!r}: check --prompts") from None
-    except UnicodeDecodeError:
-        raise DataError(f"{path} is not UTF-8 text") from None
-    except OSError as reason:
-        raise DataError(f"{path} cannot be read: {reason.strerror}") from None
+    json_lines = Path(path).suffix == ".jsonl"
     found: list[Prompt] = []
-    for number, line in enumerate(lines, start=1):
-        if len(found) < limit and line.strip():
-            found.append(_parse(line, f"{path}, line {number}") if file.suffix == ".jsonl" else line.strip())
+    for where, line in lines(path):
+        if len(found) < limit:
+            found.append(prompt_of(parsed(line, where), where) if json_lines else line.strip())
     if not found:
         raise DataError(f"{path} has no prompt in it")
     return found
 
 
-def _parse(line: str, where: str) -> Prompt:
+def lines(path: str, flag: str = "--prompts") -> list[tuple[str, str]]:
+    """The lines of a file that are not empty, each with what to call it. Raises DataError; flag: what named the file"""
+    try:
+        text = Path(path).expanduser().read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise DataError(f"there is no file {path!r}: check {flag}") from None
+    except UnicodeDecodeError:
+        raise DataError(f"{path} is not UTF-8 text") from None
+    except OSError as reason:
+        raise DataError(f"{path} cannot be read: {reason.strerror}") from None
+    return [(f"{path}, line {i}", line) for i, line in enumerate(text.split("\n"), start=1) if line.strip()]
+
+
+def parsed(line: str, where: str) -> dict[str, Any]:
+    """The object on a line; what is no object is its `prompt`. Raises DataError."""
     try:
         given = json.loads(line)
     except ValueError:
         raise DataError(f"{where}: it is not JSON") from None
-    fields = given if isinstance(given, dict) else {"prompt": given}
+    return given if isinstance(given, dict) else {"prompt": given}
+
+
+def prompt_of(fields: Mapping[str, Any], where: str) -> Prompt:
+    """The prompt in a line's object, under any of its names. Raises DataError."""
     for name in _TEXTS:
         if isinstance(fields.get(name), str) and fields[name].strip():
             return str(fields[name])

@@ -1,0 +1,115 @@
+"""A report: files that the measurements wrote, as one page that opens anywhere, with no network."""
+
+import json
+import os
+import platform
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from mirror_mlx import __version__
+from mirror_mlx.bench.report_kinds import KINDS, recognise
+from mirror_mlx.bench.report_page import Section, page
+from mirror_mlx.bench.report_plots import draw, embedded
+from mirror_mlx.bench.report_tables import TEXTS
+from mirror_mlx.bench.report_timeline import Timeline
+from mirror_mlx.errors import DataError, MirrorError
+
+TITLE = "mirror-mlx report"
+_DATE = "%Y-%m-%d %H:%M"
+_WANTED = "files that bench's --json or generate --trace wrote"
+_DAMAGE = (ArithmeticError, AttributeError, IndexError, KeyError, StopIteration, TypeError, ValueError)
+"""What plain data raise that lack something."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A file that was read: its kind, one of `KINDS`; its JSON; when it was written, as text."""
+
+    path: str
+    kind: str
+    data: Any
+    written: str
+
+
+def read(path: str) -> Source:
+    """Raises DataError for a file that cannot be read, is no JSON, or that no measurement wrote."""
+    file = Path(path).expanduser()
+    try:
+        content = file.read_text(encoding="utf-8")
+        written = time.strftime(_DATE, time.localtime(file.stat().st_mtime))
+    except FileNotFoundError:
+        raise DataError(f"there is no file {path!r}: give {_WANTED}") from None
+    except UnicodeDecodeError:
+        raise DataError(f"{path} is not UTF-8 text") from None
+    except OSError as reason:
+        raise DataError(f"{path} cannot be read: {reason.strerror}") from None
+    try:
+        # JSON has no NaN; what Python writes as one is a figure that is not known.
+        data = _clean(json.loads(content, parse_constant=lambda name: None))
+    except (ValueError, RecursionError):
+        empty = "it is empty" if not content.strip() else "it is no JSON"
+        raise DataError(f"{path}: {empty}: give {_WANTED}") from None
+    kind = recognise(data)
+    if kind is None:
+        known = ", ".join(dict.fromkeys(one.command.removeprefix("mirror-mlx ") for one in KINDS.values()))
+        raise DataError(f"{path}: unknown: it is none of what these write: {known}")
+    return Source(path, kind, data, written)
+
+
+def _clean(value: Any) -> Any:
+    """Without characters that no page can hold: halves of characters, and control characters."""
+    if isinstance(value, str):
+        return "".join("\ufffd" if "\ud800" <= c <= "\udfff" or (c < " " and c not in "\t\n") else c for c in value)
+    if isinstance(value, dict):
+        return {_clean(key): _clean(item) for key, item in value.items()}
+    return [_clean(item) for item in value] if isinstance(value, list) else value
+
+
+def section(source: Source, number: int) -> Section:
+    """What the page says of a file. Raises DataError where it lacks what its kind has."""
+    kind = KINDS[source.kind]
+    try:
+        pictures = [
+            embedded(svg, f"f{number}p{count}") for count, svg in enumerate(draw(source.kind, source.data), start=1)
+        ]
+        line = Timeline.of(source.data).payload() if source.kind == "trace" else None
+        said = TEXTS[source.kind](source.data)
+    except _DAMAGE as reason:
+        what = f"no {reason}" if isinstance(reason, KeyError) else str(reason) or type(reason).__name__
+        raise DataError(f"{source.path}: it is incomplete ({what}): write it again with {kind.command}") from None
+    return Section(kind.title, Path(source.path).name, kind.command, source.written, said, pictures, line)
+
+
+def write(paths: Sequence[str], out: Path, title: str = TITLE) -> int:
+    """Read the files and write the page, at once. Returns its size in bytes. Raises MirrorError."""
+    sources = [read(path) for path in paths]
+    sections = [section(source, number) for number, source in enumerate(sources, start=1)]
+    content = page(title, about(), sections).encode("utf-8", "replace")
+    partial = out.with_name(f".{out.name}")
+    try:
+        partial.write_bytes(content)
+        os.replace(partial, out)
+    except OSError as reason:
+        partial.unlink(missing_ok=True)
+        raise MirrorError(f"{out} cannot be written: {reason.strerror}") from None
+    return len(content)
+
+
+def about() -> dict[str, str]:
+    """When and on what the page was made."""
+    found = {"mirror-mlx": __version__}
+    for name in ("mlx", "mlx-lm"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    versions = ", ".join(f"{name} {number}" for name, number in found.items())
+    return {
+        "date": time.strftime(_DATE),
+        "machine": f"{platform.system()} {platform.release()}, {platform.machine()}, {os.cpu_count()} cores",
+        "versions": f"{versions}, Python {platform.python_version()}",
+    }

@@ -1,0 +1,117 @@
+"""`mirror-mlx bench contend`: what speculation gains while something else uses the machine."""
+
+import argparse
+import json
+import sys
+import warnings
+from contextlib import redirect_stdout
+from typing import Any
+
+from mirror_mlx.cli import flags
+from mirror_mlx.cli.bench_law import _count
+from mirror_mlx.cli.measuring import cell, progress, rounded
+
+DESCRIPTION = """\
+Does speculation still gain while something else uses the machine? Beside a busy program on the target's core, on the
+draft's core, and on the memory bus, the same prompts are decoded plainly and with Mirror, in turn; before and after
+that without any. All tokens are compared with plain decoding.
+
+The lab is that of bench law: an inflated target (--params), a paced draft (--pass-ms), a core for each.
+"""
+_BUSY = 0.15  # cores in other programs' hands where there is no load, above which the loads are not ours alone
+_WIDTH = 120  # characters of the table
+_COLUMNS = (
+    ("load", "busy", "{}"),
+    ("plain_tokens_per_second", "plain tok/s", "{:.1f}"),
+    ("tokens_per_second", "mirror tok/s", "{:.1f}"),
+    ("speed", "÷ plain", "{:.2f}"),
+    ("step_ms", "step ms", "{:.1f}"),
+    ("verify_ms", "verify ms", "{:.1f}"),
+    ("hit_rate", "hits", "{:.0%}"),
+    ("hidden_share", "draft hidden", "{:.0%}"),
+    ("identical", "as plain", "{}"),
+    ("load_cores", "load, cores", "{:.2f}"),
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("lab")
+    group.add_argument("--model", metavar="NAME", default="demo", help="target, or a pair (default: demo)")
+    group.add_argument("--draft-model", metavar="NAME", help="draft (default: the pair's own)")
+    group.add_argument(
+        "--params", metavar="N", type=_count, default=160_000_000, help="inflate the target to N (default: 160M); 0: no"
+    )
+    group.add_argument(
+        "--pass-ms", metavar="MS", type=float, default=10.0, help="time of each draft pass (default: 10); 0: its own"
+    )
+    group = parser.add_argument_group("measurement")
+    for flag, default, what in (
+        ("--limit", 4, "at most so many prompts"),
+        ("--max-tokens", 64, "longest answer"),
+        ("--rounds", 2, "how often each is decoded under each load, both ways"),
+        ("--seed", 0, "of problems"),
+    ):
+        group.add_argument(flag, metavar="N", type=int, default=default, help=f"{what} (default: {default})")
+    group.add_argument(
+        "--prompts", metavar="FILE", help=".jsonl, or a prompt a line (default: word problems no model was trained on)"
+    )
+    group.add_argument("--json", action="store_true", help="one JSON object with every figure")
+    group = parser.add_argument_group("decoding")
+    for flag, default, what in (
+        ("--num-draft-tokens", 7, "proposals in a window"),
+        ("--kappa", 8, "outcomes prepared for each row and predictor"),
+        ("--max-roots", 24, "all outcomes of a step"),
+    ):
+        group.add_argument(flag, metavar="N", type=int, default=default, help=f"{what} (default: {default})")
+    group.add_argument(
+        "--exit-layer", metavar="N", type=int, help="target layer the tap reads (default: where a rollout still fits)"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure and print. 0, or 1 where the tokens were not those of plain decoding."""
+    with redirect_stdout(sys.stderr), flags.in_flags(vars(args)), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from mirror_mlx import blas
+        from mirror_mlx.bench.contend import Settings, loads, measure
+        from mirror_mlx.bench.lab import Cores
+
+        settings = Settings(**{name: getattr(args, name) for name in Settings.__dataclass_fields__})
+        if blas.missing() is not None:
+            print(f"mirror-mlx: {blas.missing()}", file=sys.stderr)
+        with progress(len(loads(Cores())) * settings.rounds * settings.limit * 2) as report:
+            found = rounded(measure(settings, report))
+    if args.json:
+        print(json.dumps(found))
+    else:
+        _print(found)
+    others = max((row["load_cores"] or 0 for row in found["loads"] if row["kind"] == "none"), default=0)
+    if others > _BUSY:
+        print(f"mirror-mlx: other programs took {others:.1f} cores meanwhile: measure again when idle", file=sys.stderr)
+    if not all(row["identical"] for row in found["loads"]):
+        print("mirror-mlx: a run's tokens were not those of plain decoding", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _print(found: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console, setup = Console(highlight=False, soft_wrap=True), found["setup"]
+    console.width = max(console.width, _WIDTH)  # a figure that is cut off is none
+    pace = f"{setup['pass_ms']:g} ms a pass" if setup["pass_ms"] else "at its own speed"
+    console.print(f"target {setup['params'] / 1e6:.0f} M parameters, draft {pace}; {setup['cores']}")
+    console.print(f"{setup['asked']} prompts, {setup['rounds']} rounds, at most {setup['max_tokens']} tokens\n")
+    table = Table(box=None, padding=(0, 1, 0, 0))
+    for name, title, _ in _COLUMNS:
+        table.add_column(title, justify="left" if name == "load" else "right", no_wrap=True)
+    for row in found["loads"]:
+        table.add_row(*(cell(row[name], form) for name, _, form in _COLUMNS))
+    console.print(table)
+    before, *loaded, after = found["loads"]
+    worst = min(loaded, key=lambda row: row["speed"])
+    console.print(
+        f"\nmirror ÷ plain: {before['speed']:.2f} alone, at worst {worst['speed']:.2f} ({worst['load']} busy), "
+        f"{after['speed']:.2f} afterwards"
+    )
