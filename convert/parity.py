@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from mlx_lm.tokenizer_utils import load as load_tokenizer
 from mlx_lm.utils import dequantize_model
 
 from mirror_mlx import blas, memory
+from mirror_mlx.convert.options import MAX_SIZE
 from mirror_mlx.convert.script import Own, Said, play
 from mirror_mlx.draft import streaming
 from mirror_mlx.draft.package import parts
@@ -96,7 +98,16 @@ def load(draft: Path, manifest: Manifest) -> streaming.StreamingModel:
     model.update(tree_map(_rounded, model.parameters()))
     for _, array in tree_flatten(model.parameters()):  # one by one: of each there are two for a moment
         mx.eval(array)
+    for track in model.tracks:
+        track.model.embed_tokens.as_linear = partial(_logits, track.model.embed_tokens)
     return model
+
+
+def _logits(embedding: Any, x: mx.array) -> mx.array:
+    """A tied head, some rows at a time: widened to fp32 as a whole it would be half of the draft once more."""
+    rows = embedding.weight
+    parts = [x @ rows[start : start + MAX_SIZE].T for start in range(0, len(rows), MAX_SIZE)]
+    return mx.concatenate(parts, axis=-1)
 
 
 def _rounded(array: Any) -> Any:

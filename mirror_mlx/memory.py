@@ -13,7 +13,7 @@ def reuse() -> None:
     hundreds of megabytes over and over otherwise spends half its time on fresh pages. For processes that soon end."""
     if (libc := _glibc()) is not None:
         libc.mallopt(_M_MMAP_THRESHOLD, 32 << 20)
-        libc.mallopt(_M_TRIM_THRESHOLD, 512 << 20)
+        libc.mallopt(_M_TRIM_THRESHOLD, 96 << 20)
 
 
 def release() -> None:

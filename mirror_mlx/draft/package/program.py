@@ -43,7 +43,7 @@ class Program:
         self, package: Path, *, precision: Precision | Sequence[Precision] = "float32", lean: bool = False
     ) -> None:
         self.package = package
-        self._piece, self._lean = PIECE, lean
+        self._piece, self._lean = (8 if lean else PIECE), lean  # widened weights of one piece are in memory together
         self._precisions: Sequence[Precision] = (precision,) if isinstance(precision, str) else precision
         self._constants: dict[bytes, mx.array] = {}
         self._states: dict[str, Tensor] = {}

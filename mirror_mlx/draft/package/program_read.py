@@ -1,7 +1,6 @@
 """A saved package as MIL: coremltools' own reader, and its compressed weights expanded."""
 
 import contextlib
-import gc
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from mirror_mlx import memory
 from mirror_mlx.draft.package.quiet import quiet
 from mirror_mlx.errors import DraftError
 
@@ -40,7 +40,7 @@ def read(package: Path) -> Iterator[tuple[str, Any]]:
             program = loader.load(one, one.specificationVersion, weights or "")
         yield name, program.functions[name]
         del program, one
-        gc.collect()  # programs are cycles that hold all their weights
+        memory.release()  # programs are cycles that hold all their weights
 
 
 @contextlib.contextmanager
