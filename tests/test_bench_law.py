@@ -7,8 +7,8 @@ import pytest
 
 from mirror_mlx.bench import figures, plot
 from mirror_mlx.bench.law import Run
-from mirror_mlx.cli.bench_law import _count
 from mirror_mlx.cli.main import main
+from mirror_mlx.cli.measuring import parameters
 from mirror_mlx.messages import Outcome, Window
 from mirror_mlx.trace import Span, StepTrace, Trace
 
@@ -53,7 +53,7 @@ def test_a_step_lasts_until_the_next_one_starts():
     assert first.passes == (4 * MS,)
 
 
-def test_short_windows_and_the_last_step_do_not_count():
+def test_short_windows_and_the_last_step_do_notparameters():
     assert [step.next for step in figures.steps_of(timeline(), 2)] == ["hit", "jit"]
     assert figures.steps_of(timeline(), 1) == []
 
@@ -170,4 +170,4 @@ def test_there_is_help_for_it(capsys):
     ("text", "count"), [("131M", 131_000_000), ("1.5e8", 150_000_000), ("0", 0), ("2b", 2 * 10**9)]
 )
 def test_numbers_of_parameters(text, count):
-    assert _count(text) == count
+    assert parameters(text) == count

@@ -6,8 +6,11 @@ import models
 import pytest
 
 from mirror_mlx import loading
+from mirror_mlx.bench import prompts
+from mirror_mlx.bench.spec import Settings
 from mirror_mlx.bench.spec_questions import MT_BENCH, ModelTexts, Question, fits, read
-from mirror_mlx.errors import DataError
+from mirror_mlx.errors import DataError, UsageError
+from mirror_mlx.train import data
 
 
 def asked(folder, *lines):
@@ -73,3 +76,35 @@ def test_dialogues_become_tokens(tmp_path):
     assert fits(question, texts, 10, length + 11)
     assert not fits(question, texts, 10, length + 10)
     assert fits(question, texts, 10, None)
+
+
+def test_what_is_held_out_is_what_training_holds_out(tmp_path):
+    file = tmp_path / "all.jsonl"
+    file.write_text("".join(json.dumps({"question": f"q{i}", "answer": f"a{i}"}) + "\n\n" for i in range(47)))
+    for share in (0.001, 0.05, 0.3, 0.9):
+        asked = [question.turns[0] for question in read(str(file), 0, held_out=share)]
+        _, held = data.read([str(file)], share)
+        assert asked == [example[0]["content"] for example in held]
+        assert asked == prompts.read(str(file), 99, share)
+    assert len(read(str(file), 0, held_out=0.0)) == 47
+
+
+def test_the_bundled_pair_is_asked_what_it_was_not_trained_on(tmp_path, monkeypatch):
+    file = tmp_path / "gsm8k_train.jsonl"
+    file.write_text('{"question": "Why?", "answer": "#### 1"}\n')
+    monkeypatch.delenv("MIRROR_MLX_DATA", raising=False)
+    monkeypatch.chdir(tmp_path)
+    here = Settings().filled()
+    assert (here.questions, here.held_out) == ("gsm8k_train.jsonl", 0.05)
+    monkeypatch.chdir(tmp_path.parent)
+    assert Settings().filled() == Settings()
+    monkeypatch.setenv("MIRROR_MLX_DATA", str(tmp_path))
+    assert Settings().filled().questions == str(file)
+    assert Settings(held_out=0.2).filled().held_out == 0.2
+    assert Settings(model="other").filled().questions is None
+    assert Settings(questions="mine.jsonl").filled() == Settings(questions="mine.jsonl")
+
+
+def test_a_share_is_between_nothing_and_all():
+    with pytest.raises(UsageError, match="between 0 and 1"):
+        Settings(held_out=1.5)

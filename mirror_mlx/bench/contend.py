@@ -17,9 +17,9 @@ from typing import Any, Literal
 import mlx.core as mx
 
 from mirror_mlx import blas
-from mirror_mlx.bench import law, prompts
+from mirror_mlx.bench import law, pairs, prompts
 from mirror_mlx.bench.figures import Sample, summarise
-from mirror_mlx.bench.lab import Cores, Others, Pace, PacedDraft, inflate
+from mirror_mlx.bench.lab import Cores, Others, Pace, PacedDraft
 from mirror_mlx.bench.peers import view
 from mirror_mlx.draft.protocol import Streaming
 from mirror_mlx.engine import Engine
@@ -206,23 +206,24 @@ def measure(settings: Settings, report: Report = lambda done, what: None, start:
     """
     blas.set_threads(1)
     report(0, "loading")
-    cores, lab = Cores(), settings.lab()
+    cores = Cores()
     planned = loads(cores)  # while this thread may still use every core
-    model, tokenizer, draft, adapter = law._pair(lab)
+    pair = pairs.load(settings.model, settings.draft_model)
+    model, tokenizer, draft = pair.model, pair.tokenizer, pair.draft
     texts = prompts.read(settings.prompts, settings.limit) if settings.prompts else prompts.made(
         settings.seed, settings.limit
     )  # fmt: skip
     asked = [prompts.tokens(tokenizer, text) for text in texts]
     with cores.for_target():
-        params = inflate(model, settings.params)
+        params = pair.inflate(settings.params)
         if isinstance(draft, Streaming):
             draft.use(None, length=settings.num_draft_tokens)
-        exit_layer = settings.exit_layer or law._exit_layer(model, lab, adapter, law._passes(draft, lab))
+        exit_layer = settings.exit_layer or pairs.deepest_exit(pair, settings.num_draft_tokens, settings.pass_ms)
         with (
             Engine(view(model), tokenizer, mode="ar") as plain,
             Engine(
                 model, tokenizer, PacedDraft(draft, Pace(settings.pass_ms / 1e3)), mode="mirror", exit_layer=exit_layer,
-                draft_work=cores.for_draft, tap=adapter, draft_timeout=30.0,
+                draft_work=cores.for_draft, tap=pair.adapter, draft_timeout=30.0,
                 **{name: getattr(settings, name) for name in ("num_draft_tokens", "kappa", "max_roots")},
             ) as mirror,
         ):  # fmt: skip

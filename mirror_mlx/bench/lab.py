@@ -1,8 +1,8 @@
 """The lab: instruments that turn a small pair on a CPU into a picture of the machine this project is built for.
 
-Three of them, and every figure says which were on: the *inflated target* costs what a model of 100-300 M parameters
-costs and computes what the small one computes; the *paced draft* takes a set time for each pass, as a Neural Engine
-does, whose passes are bound by reading weights; each device has a *core* of its own.
+Three of them, and every figure says which were on: the *inflated target* (`bench.inflate`) costs what a model of
+100-300 M parameters costs and computes what the small one computes; the *paced draft* takes a set time for each pass,
+as a Neural Engine does, whose passes are bound by reading weights; each device has a *core* of its own.
 """
 
 import os
@@ -13,61 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
-import mlx.nn as nn
-from mlx.utils import tree_flatten
 
 from mirror_mlx.draft.protocol import Draft, width_of
-from mirror_mlx.errors import UsageError
 from mirror_mlx.messages import Candidates, Key, Root
 from mirror_mlx.sampling import Sampling
 
 _SPIN = 200_000  # ns before the end of a pass from which its thread no longer trusts `sleep`
 _CHUNK = 2048  # prompt tokens in one forward of a draft's prefill
-
-
-def count_parameters(model: nn.Module) -> int:
-    """How many numbers a forward reads."""
-    return sum(array.size for _, array in tree_flatten(model.parameters()))
-
-
-def inflate(model: nn.Module, params: int, seed: int = 0) -> int:
-    """Give a model more MLP columns until it has at least `params` parameters, without changing what it computes.
-
-    The rows added to the gate and up projections are random, the columns added to the down projection zero: every
-    hidden state, and so every logit and tap, is the sum it was before. Returns the number of parameters. A model that
-    has them already is left as it is; one without gated linear MLPs raises UsageError.
-
-    >>> inflate(model, 131_000_000)                                              # doctest: +SKIP
-    131002624
-    """
-    have = count_parameters(model)
-    if have >= params:
-        return have
-    mlps = [getattr(layer, "mlp", None) for layer in model.layers]
-    if not all(_is_gated(mlp) for mlp in mlps):
-        raise UsageError("this target has no gated linear MLP in every layer: choose an unquantised qwen3 or llama")
-    width = mlps[0].gate_proj.weight.shape[1]
-    columns = -(-(params - have) // (3 * width * len(mlps)))
-    keys = mx.random.split(mx.random.key(seed), 2 * len(mlps))
-    for i, mlp in enumerate(mlps):
-        _append(mlp.gate_proj, _noise(columns, width, keys[2 * i]), axis=0)
-        _append(mlp.up_proj, _noise(columns, width, keys[2 * i + 1]), axis=0)
-        _append(mlp.down_proj, mx.zeros((width, columns)), axis=1)
-        mx.eval(mlp.parameters())
-    return count_parameters(model)
-
-
-def _is_gated(mlp: Any) -> bool:
-    parts = [getattr(mlp, name, None) for name in ("gate_proj", "up_proj", "down_proj")]
-    return all(type(part) is nn.Linear and "bias" not in part for part in parts)
-
-
-def _noise(rows: int, width: int, key: mx.array) -> mx.array:
-    return mx.random.normal((rows, width), scale=width**-0.5, key=key)
-
-
-def _append(linear: nn.Linear, more: mx.array, axis: int) -> None:
-    linear.weight = mx.concatenate([linear.weight, more.astype(linear.weight.dtype)], axis=axis)
 
 
 class Pace:

@@ -13,21 +13,18 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import mlx.nn as nn
-
-from mirror_mlx import loading
+from mirror_mlx.bench import pairs, prompts
 from mirror_mlx.bench.figures import Sample, summarise
-from mirror_mlx.bench.lab import Cores, Others, Pace, PacedDraft, Stopwatch, count_parameters, inflate
+from mirror_mlx.bench.inflate import count_parameters
+from mirror_mlx.bench.lab import Cores, Others, Pace, PacedDraft, Stopwatch
+from mirror_mlx.bench.pairs import deepest_exit, passes
 from mirror_mlx.bench.problems import PROBLEMS
-from mirror_mlx.bench.prompts import tokens as prompt_tokens
-from mirror_mlx.draft import Draft
 from mirror_mlx.draft.protocol import Streaming
 from mirror_mlx.engine import Engine
 from mirror_mlx.errors import DraftError, ModelError, UsageError
-from mirror_mlx.messages import Outcome, Predictor
+from mirror_mlx.messages import Predictor
 from mirror_mlx.options import Options
 from mirror_mlx.sampling import Sampler, Sampling
-from mirror_mlx.target import TapAdapter, Target
 from mirror_mlx.target.submission import for_device
 from mirror_mlx.trace import Trace, clock
 from mirror_mlx.verify import verify
@@ -44,6 +41,8 @@ class Settings:
 
     params      parameters of the inflated target; 0: as it is
     pass_ms     how long each of the paced draft's passes takes; 0: as long as it does
+    prompts     a file (see `bench.prompts.read`); None: built-in problems
+    held_out    not all of the file but this share from its end; 0: all
     steps       measured steps, at least
     exit_layer  None: the deepest that leaves a rollout its time, and at most half
     streams     of a streaming draft; None: all it has
@@ -54,6 +53,8 @@ class Settings:
     draft_model: str | None = None
     params: int = 160_000_000
     pass_ms: float = 10.0
+    prompts: str | None = None
+    held_out: float = 0.0
     steps: int = 100
     num_draft_tokens: int = 7
     kappa: int = 8
@@ -70,6 +71,7 @@ class Settings:
             given = getattr(self, name)
             if not least <= given < 1e12:
                 raise UsageError(f"{name} is {given}: it must be {least} or more")
+        prompts.check_share(self.held_out)
         Options.of({name: getattr(self, name) for name in DECODING})
 
 
@@ -84,16 +86,19 @@ class Run:
 def measure(settings: Settings, report: Report = lambda done, what: None) -> tuple[dict[str, Any], list[Run]]:
     """The figures, as one JSON object would give them, and the paced runs."""
     report(0, "loading")
-    model, tokenizer, draft, adapter = _pair(settings)
-    prompts = [prompt_tokens(tokenizer, text) for text in PROBLEMS[: 1 + settings.steps // 8]]
+    pair = pairs.load(settings.model, settings.draft_model)
+    model, tokenizer, draft = pair.model, pair.tokenizer, pair.draft
+    count = 1 + settings.steps // 8
+    texts = prompts.read(settings.prompts, count, settings.held_out) if settings.prompts else PROBLEMS[:count]
+    asked = [prompts.tokens(tokenizer, text) for text in texts]
     sampling = Sampling(temperature=settings.temp, seed=settings.seed)
     cores = Cores()
     with cores.for_target():
         report(0, "plain decoding")
         with Engine(model, tokenizer, mode="ar", exit_layer=settings.exit_layer) as engine:
-            plain = [_decode(engine, prompt, sampling) for prompt in prompts]
+            plain = [_decode(engine, prompt, sampling) for prompt in asked]
         report(0, "inflating")
-        params = inflate(model, settings.params)
+        params = pair.inflate(settings.params)
         if isinstance(draft, Streaming):
             draft.use(settings.streams, length=settings.num_draft_tokens)
         pace = Pace()
@@ -105,15 +110,16 @@ def measure(settings: Settings, report: Report = lambda done, what: None) -> tup
             mode="mirror",
             draft_work=cores.for_draft,
             submission=stopwatch,
-            tap=adapter,
+            tap=pair.adapter,
             **{name: getattr(settings, name) for name in DECODING},
-            exit_layer=settings.exit_layer or _exit_layer(model, settings, adapter, _passes(draft, settings)),
+            exit_layer=settings.exit_layer or deepest_exit(pair, settings.num_draft_tokens, settings.pass_ms),
         )
         with engine:
-            found, runs = _runs(engine, settings, prompts, plain, sampling, pace, stopwatch, report)
-    found |= _budget(found, _passes(draft, settings))
+            found, runs = _runs(engine, settings, asked, plain, sampling, pace, stopwatch, report)
+    found |= _budget(found, passes(draft, settings.num_draft_tokens))
     drafter = getattr(draft, "model", None)
     found["lab"] = asdict(settings) | {
+        "prompts": None if settings.prompts is None else Path(settings.prompts).name,
         "params": params,
         "draft_params": None if drafter is None else count_parameters(drafter),
         "exit_layer": engine.target.exit_layer,
@@ -126,7 +132,7 @@ def measure(settings: Settings, report: Report = lambda done, what: None) -> tup
 def _runs(
     engine: Engine,
     settings: Settings,
-    prompts: Sequence[list[int]],
+    asked: Sequence[list[int]],
     plain: Sequence[list[int]],
     sampling: Sampling,
     pace: Pace,
@@ -139,9 +145,9 @@ def _runs(
     runs: list[Run] = []
     prefixes: list[int] = []
     identical = True
-    _decode(engine, prompts[0], sampling, 24)  # warms up both devices
+    _decode(engine, asked[0], sampling, 24)  # warms up both devices
     others = Others()
-    for prompt, wanted in cycle(zip(prompts, plain, strict=True)):
+    for prompt, wanted in cycle(zip(asked, plain, strict=True)):
         before = len(paced.steps)
         pace.ns = round(settings.pass_ms * 1e6)
         report(before, "paced draft")
@@ -159,7 +165,7 @@ def _runs(
             free.add(engine.trace, length)
         if len(paced.steps) >= settings.steps:
             break
-        if len(runs) >= len(prompts) and not paced.steps:
+        if len(runs) >= len(asked) and not paced.steps:
             raise ModelError("no step had a full window: the answers are too short for this --num-draft-tokens")
     report(settings.steps, "done")
     found = summarise(paced, bare)
@@ -171,13 +177,13 @@ def _runs(
     return found, runs
 
 
-def _budget(found: dict[str, Any], passes: int) -> dict[str, Any]:
+def _budget(found: dict[str, Any], count: int) -> dict[str, Any]:
     """Whether a rollout fits: from the glue on for the draft's roots; for the tap's from the next pass after it."""
     one, tap_ms = found["pass_ms"], found["tap_ms"]
-    rollout, after_glue = passes * one, found["verify_ms"] - one
+    rollout, after_glue = count * one, found["verify_ms"] - one
     after_tap = None if tap_ms is None else found["verify_ms"] - tap_ms - one
     return {
-        "passes": passes,
+        "passes": count,
         "draft_serial_ms": rollout,
         "draft_serial_over_verify": rollout / found["verify_ms"],
         "after_glue_ms": after_glue,
@@ -209,47 +215,7 @@ def _bare(engine: Engine, prompt: list[int], trace: Trace, sampling: Sampling, l
     return times
 
 
-def _passes(draft: Draft, settings: Settings) -> int:
-    """Passes of a rollout: each brings a token of the main stream and, from a streaming draft, one of each other."""
-    return -(-settings.num_draft_tokens // (1 + getattr(draft, "streams", 0)))
-
-
-def _exit_layer(model: nn.Module, settings: Settings, adapter: TapAdapter | None, passes: int) -> int:
-    """The deepest exit after which a rollout and the pass under way still fit beside the suffix; at most half, and
-    one that the tap was trained for, if any of those is."""
-    rows, times = [0] * settings.num_draft_tokens, []
-    target = Target(model)
-    target.prefill([0] * 64, Sampler(Sampling()))
-    for _ in range(4):
-        began = clock()
-        target.begin(0, rows, [0] * 65, tap=False)
-        target.finish()
-        target.commit(Outcome(0, 0))
-        times.append(clock() - began)
-    target.close()
-    needed = (passes + 1) * settings.pass_ms * 1e6
-    deepest = max(1, min(target.num_layers // 2, int(target.num_layers * (1 - needed / min(times)))))
-    trained = [] if adapter is None else [layer for layer in adapter.layers if layer <= deepest]
-    return max(trained, default=deepest)
-
-
 def _prefixes(run: Run) -> list[int]:
     """From each verification's start to its tap, ns."""
     starts = sorted(span.start for span in run.trace.spans if span.name == "verify")
     return [tap - max(start for start in starts if start < tap) for tap in run.taps]
-
-
-def _pair(settings: Settings) -> tuple[nn.Module, Any, Draft, TapAdapter | None]:
-    """Target, tokenizer, draft and trained tap, found as `mirror_mlx.load` finds them."""
-    with loading.load(settings.model, mode="ar") as engine:
-        model, tokenizer = engine.target.model, engine.tokenizer
-    if tokenizer is None:
-        raise ModelError(f"{settings.model} has no tokenizer: it is needed for the built-in problems")
-    source: str | Path | None = settings.draft_model
-    if source is None:
-        source = "demo" if settings.model == "demo" else Path(settings.model) / "draft"
-        if source != "demo" and not source.is_dir():
-            raise DraftError(f"{settings.model} comes with no draft: give one with --draft-model")
-    folder = loading.DEMO if settings.model == "demo" else Path(settings.model)
-    adapter = loading.load_tap(folder) if folder.is_dir() else None
-    return model, tokenizer, loading.load_draft(source, model, tokenizer), adapter

@@ -1,16 +1,24 @@
 """What the measurements ask: prompts from a file, or problems made on the spot."""
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mirror_mlx.errors import DataError, PromptError
+from mirror_mlx.errors import DataError, PromptError, UsageError
 from mirror_mlx.problems import exam
 from mirror_mlx.prompts import encode
 
 Prompt = str | Sequence[Mapping[str, Any]]
 """What a person says, or a conversation that ends with it."""
+
+GSM8K = "gsm8k_train.jsonl"
+"""The training file of GSM8K (github.com/openai/grade-school-math)."""
+HELD_OUT = 0.05
+"""The last share of that file, which no model of the bundled pair was trained on (`train lm --held-out`)."""
+DATA = "MIRROR_MLX_DATA"
+"""The environment variable that names the folder it is in."""
 
 _TEXTS = ("prompt", "question", "text")
 
@@ -20,8 +28,14 @@ def made(seed: int, count: int) -> list[Prompt]:
     return [turn.question for turn in exam(seed, count)]
 
 
-def read(path: str, limit: int) -> list[Prompt]:
-    """The first `limit` prompts of a file.
+def gsm8k() -> str | None:
+    """GSM8K's training file, where it lies in the folder that `DATA` names, or in this one."""
+    file = Path(os.environ.get(DATA, "")).expanduser() / GSM8K
+    return str(file) if file.is_file() else None
+
+
+def read(path: str, limit: int, held_out: float = 0.0) -> list[Prompt]:
+    """The first `limit` prompts of a file, or of its last share, what training with the same `held_out` keeps aside.
 
     A line of a .jsonl file is a string or an object with `messages` (up to the last of the user's), `prompt`,
     `question`, `text`, or `turns` (the first of them: SpecBench). Of any other file each line that is not empty is a
@@ -29,7 +43,7 @@ def read(path: str, limit: int) -> list[Prompt]:
     """
     json_lines = Path(path).suffix == ".jsonl"
     found: list[Prompt] = []
-    for where, line in lines(path):
+    for where, line in lines(path, held_out=held_out):
         if len(found) < limit:
             found.append(prompt_of(parsed(line, where), where) if json_lines else line.strip())
     if not found:
@@ -37,8 +51,12 @@ def read(path: str, limit: int) -> list[Prompt]:
     return found
 
 
-def lines(path: str, flag: str = "--prompts") -> list[tuple[str, str]]:
-    """The lines of a file that are not empty, each with what to call it. Raises DataError; flag: what named the file"""
+def lines(path: str, flag: str = "--prompts", held_out: float = 0.0) -> list[tuple[str, str]]:
+    """The lines of a file that are not empty, each with what to call it. Raises DataError.
+
+    flag      what named the file
+    held_out  not all of them but this share from the end, at least one; 0: all
+    """
     try:
         text = Path(path).expanduser().read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -47,7 +65,14 @@ def lines(path: str, flag: str = "--prompts") -> list[tuple[str, str]]:
         raise DataError(f"{path} is not UTF-8 text") from None
     except OSError as reason:
         raise DataError(f"{path} cannot be read: {reason.strerror}") from None
-    return [(f"{path}, line {i}", line) for i, line in enumerate(text.split("\n"), start=1) if line.strip()]
+    found = [(f"{path}, line {i}", line) for i, line in enumerate(text.split("\n"), start=1) if line.strip()]
+    return found[-max(1, int(len(found) * held_out)) :] if held_out else found
+
+
+def check_share(held_out: float) -> None:
+    """Raises UsageError."""
+    if not 0 <= held_out <= 1:
+        raise UsageError(f"held_out is {held_out:g}: it must be between 0 and 1")
 
 
 def parsed(line: str, where: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import json
 import platform
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
 from importlib.metadata import version
 from pathlib import Path
@@ -16,8 +16,9 @@ import mlx.core as mx
 from mlx.utils import tree_flatten
 
 from mirror_mlx import __version__, blas
-from mirror_mlx.bench import spec_methods
-from mirror_mlx.bench.lab import Cores, count_parameters
+from mirror_mlx.bench import prompts, spec_methods
+from mirror_mlx.bench.inflate import count_parameters
+from mirror_mlx.bench.lab import Cores
 from mirror_mlx.bench.spec_figures import summarise
 from mirror_mlx.bench.spec_lab import DECODING, Folders, Lab, lab_of
 from mirror_mlx.bench.spec_log import Results
@@ -37,7 +38,9 @@ class Settings:
 
     draft_model, streaming_draft   None: the pair's own
     methods     of `spec_methods.TABLE`; None: all. Plain decoding always runs
-    questions   a file; None: made problems
+    questions   a file; None: for the bundled pair the held-out part of GSM8K's training file, where that is found
+                (`prompts.gsm8k`), else made problems
+    held_out    not all of the file but this share from its end; 0: all
     limit       questions of each category; 0: all
     runs        how often every method answers everything
     warmups     answers begun before the first is measured, for each method and temperature
@@ -53,6 +56,7 @@ class Settings:
     streaming_draft: str | None = None
     methods: tuple[str, ...] | None = None
     questions: str | None = None
+    held_out: float = 0.0
     limit: int = 10
     temps: tuple[float, ...] = (0.0, 1.0)
     runs: int = 3
@@ -74,12 +78,19 @@ class Settings:
         ):  # fmt: skip
             if not least <= getattr(self, name) < 1e12:
                 raise UsageError(f"{name} is {getattr(self, name)}: it must be {least} or more")
+        prompts.check_share(self.held_out)
         for temperature in self.temps:
             if self.temps.count(temperature) > 1:
                 raise UsageError(f"temperature {temperature:g} is given twice: once will do")
             Sampling(temperature=temperature, seed=self.seed)
         Options.of(self.decoding())
         spec_methods.chosen(self.methods)
+
+    def filled(self) -> "Settings":
+        """With the questions that are asked where none are named."""
+        if self.questions is not None or self.model != "demo" or (file := prompts.gsm8k()) is None:
+            return self
+        return replace(self, questions=file, held_out=self.held_out or prompts.HELD_OUT)
 
     def decoding(self) -> dict[str, Any]:
         """The engine's options that are set."""
@@ -95,7 +106,8 @@ def measure(settings: Settings, report: Report = lambda done, wanted, what: None
     finished      False where Ctrl-C ended it; resumed: how often it had been stopped before
     """
     names = spec_methods.chosen(settings.methods)
-    asked = read(settings.questions, settings.limit, settings.seed)
+    settings = settings.filled()
+    asked = read(settings.questions, settings.limit, settings.seed, settings.held_out)
     blas.set_threads(1)
     cores = Cores()
     folders = Folders.of(settings.model, settings.draft_model, settings.streaming_draft)

@@ -8,7 +8,8 @@ from typing import Any
 import mlx.nn as nn
 
 from mirror_mlx import hub, loading
-from mirror_mlx.bench.lab import Cores, inflate
+from mirror_mlx.bench.inflate import inflate, widened
+from mirror_mlx.bench.lab import Cores
 from mirror_mlx.draft import AutoregressiveDraft, streaming
 from mirror_mlx.errors import DraftError, ModelError
 from mirror_mlx.target import TapAdapter
@@ -83,7 +84,7 @@ def lab_of(
     ar = _model_of(folders.ar, model, tokenizer) if folders.ar else None
     if params:
         inflate(model, params)
-    adapter = loading.load_tap(folders.whole) or loading.load_tap(folders.target)
+    adapter = widened(loading.load_tap(folders.whole) or loading.load_tap(folders.target), model)
     return Lab(model, tokenizer, adapter, cores, options, ar, folders.stream, pass_ms, datastore)
 
 

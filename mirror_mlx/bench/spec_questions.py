@@ -30,8 +30,8 @@ class Question:
     task: str
 
 
-def read(path: str | None, limit: int, seed: int = 0) -> list[Question]:
-    """The first `limit` questions of each category, in the file's order; 0: all of them.
+def read(path: str | None, limit: int, seed: int = 0, held_out: float = 0.0) -> list[Question]:
+    """The first `limit` questions of each category, in the file's order; 0: all of them. held_out: see `prompts.lines`.
 
     A line of a .jsonl file has `turns`, all of them asked in a row, or what `prompts.read` takes as one prompt; its
     category is its own or "all", its id `question_id` or its place among the questions. Of any other file each line
@@ -42,7 +42,7 @@ def read(path: str | None, limit: int, seed: int = 0) -> list[Question]:
         return [Question(str(number), "problems", (text,), "problems") for number, text in texts]
     found: list[Question] = []
     json_lines = Path(path).suffix == ".jsonl"
-    for where, line in lines(path, FLAG):
+    for where, line in lines(path, FLAG, held_out):
         fields = parsed(line, where) if json_lines else {"prompt": line.strip()}
         category, name = fields.get("category", "all"), fields.get("question_id", len(found) + 1)
         if not isinstance(category, str) or not isinstance(name, str | int):

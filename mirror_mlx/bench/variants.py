@@ -17,7 +17,8 @@ import mlx.core as mx
 
 from mirror_mlx import blas, loading
 from mirror_mlx.bench import prompts
-from mirror_mlx.bench.lab import Cores, Others, Pace, PacedDraft, inflate
+from mirror_mlx.bench.inflate import inflate, widened
+from mirror_mlx.bench.lab import Cores, Others, Pace, PacedDraft
 from mirror_mlx.draft.protocol import Draft, Streaming, width_of
 from mirror_mlx.engine import Engine
 from mirror_mlx.errors import UsageError
@@ -126,6 +127,7 @@ def measure(settings: Settings, report: Report = lambda done, what: None) -> dic
     )  # fmt: skip
     asked = [prompts.tokens(tokenizer, text) for text in texts]
     size = inflate(model, settings.params) if settings.params else 0
+    adapter = widened(adapter, model)
     others, rows, done = Others(), [], 0
     ways = [
         (name, folder, mode, exact)

@@ -8,8 +8,7 @@ from contextlib import redirect_stdout
 from typing import Any
 
 from mirror_mlx.cli import flags
-from mirror_mlx.cli.bench_law import _count
-from mirror_mlx.cli.measuring import cell, progress, rounded
+from mirror_mlx.cli.measuring import cell, parameters, progress, rounded
 
 DESCRIPTION = """\
 Does speculation still gain while something else uses the machine? Beside a busy program on the target's core, on the
@@ -39,7 +38,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--model", metavar="NAME", default="demo", help="target, or a pair (default: demo)")
     group.add_argument("--draft-model", metavar="NAME", help="draft (default: the pair's own)")
     group.add_argument(
-        "--params", metavar="N", type=_count, default=160_000_000, help="inflate the target to N (default: 160M); 0: no"
+        "--params",
+        metavar="N",
+        type=parameters,
+        default=160_000_000,
+        help="inflate the target to N (default: 160M); 0: no",
     )
     group.add_argument(
         "--pass-ms", metavar="MS", type=float, default=10.0, help="time of each draft pass (default: 10); 0: its own"

@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import re
 import sys
 import warnings
 from contextlib import redirect_stdout
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mirror_mlx.cli import flags
-from mirror_mlx.cli.measuring import check_plot, progress, rounded, written
+from mirror_mlx.cli.measuring import check_plot, parameters, progress, rounded, written
 from mirror_mlx.messages import PREDICTORS
 
 DESCRIPTION = """\
@@ -44,13 +43,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--model", metavar="NAME", default="demo", help="target, or a pair (default: demo)")
     group.add_argument("--draft-model", metavar="NAME", help="draft (default: the pair's own)")
     group.add_argument(
-        "--params", metavar="N", type=_count, default=160_000_000, help="inflate the target to N (default: 160M); 0: no"
+        "--params",
+        metavar="N",
+        type=parameters,
+        default=160_000_000,
+        help="inflate the target to N (default: 160M); 0: no",
     )
     group.add_argument(
         "--pass-ms", metavar="MS", type=float, default=10.0, help="time of each draft pass (default: 10); 0: its own"
     )
     group = parser.add_argument_group("measurement")
     group.add_argument("--steps", metavar="N", type=int, default=100, help="steps to measure, at least (default: 100)")
+    group.add_argument("--prompts", metavar="FILE", help=".jsonl, or a prompt a line (default: built-in word problems)")
+    group.add_argument("--held-out", metavar="X", type=float, default=0.0, help="only the last share X of that file")
     group.add_argument(
         "--unpaced",
         action=argparse.BooleanOptionalAction,
@@ -154,19 +159,6 @@ def _print_sweep(found: dict[str, Any]) -> None:
     console.print(_caption(found))
     console.print(table)
     console.print(f"\nerror of the law: median {found['median_error']:.1%}, largest {found['worst_error']:.1%}")
-
-
-def _count(text: str) -> int:
-    """A number of parameters.
-
-    >>> _count("131M"), _count("1.5e8")
-    (131000000, 150000000)
-    """
-    match = re.fullmatch(r"([\d.]+(?:e\d+)?)([KMB]?)", text.strip(), re.IGNORECASE)
-    try:
-        return round(float(match[1]) * {"": 1, "K": 1e3, "M": 1e6, "B": 1e9}[match[2].upper()])  # type: ignore[index]
-    except (TypeError, ValueError, OverflowError):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of parameters, such as 131M") from None
 
 
 def _caption(found: dict[str, Any]) -> str:

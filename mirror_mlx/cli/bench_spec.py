@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mirror_mlx.cli import flags
-from mirror_mlx.cli.measuring import rounded
+from mirror_mlx.cli.measuring import parameters, rounded
 
 DESCRIPTION = """\
 What is it worth? mlx-lm's plain and speculative decoding, unchanged, and every method of this runtime answer the same
@@ -33,7 +33,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--streaming-draft", metavar="NAME", help="streaming draft (default: the pair's own)")
     group.add_argument("--datastore", metavar="FILE", help="for rest: see mirror-mlx datastore")
     group = parser.add_argument_group("measurement")
-    group.add_argument("--questions", metavar="FILE", help="what to ask (default: made word problems)")
+    group.add_argument(
+        "--questions",
+        metavar="FILE",
+        help="what to ask (default: for the bundled pair the last 5 %% of "
+        "gsm8k_train.jsonl, which it was not trained on, if that is here or in $MIRROR_MLX_DATA; else made problems)",
+    )
+    group.add_argument(
+        "--held-out",
+        metavar="X",
+        type=float,
+        default=0.0,
+        help="ask only the last share X of the file, as training's --held-out keeps it aside",
+    )
     group.add_argument(
         "--limit", metavar="N", type=int, default=10, help="questions of each category (default: 10); 0: all"
     )
@@ -49,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--out", metavar="DIR", help="keep the figures, and go on there")
     group.add_argument("--json", action="store_true", help="one JSON object with every figure")
     group = parser.add_argument_group("lab", "defaults: the target as it is, the drafts at their own speed")
-    group.add_argument("--params", metavar="N", type=int, default=0, help="inflate the target to N parameters")
+    group.add_argument("--params", metavar="N", type=parameters, default=0, help="inflate the target to N parameters")
     group.add_argument("--pass-ms", metavar="MS", type=float, default=0.0, help="time of each pass of a model draft")
     group = parser.add_argument_group("decoding", "of this runtime's methods; defaults: the pair's own")
     for flag, what in (

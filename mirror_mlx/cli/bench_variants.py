@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mirror_mlx.cli import flags
-from mirror_mlx.cli.measuring import cell, progress, rounded
+from mirror_mlx.cli.measuring import cell, parameters, progress, rounded
 from mirror_mlx.errors import UsageError
 
 DESCRIPTION = """\
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--exact", action="store_true", help="streaming drafts in exact mode too")
     group.add_argument("--streams", metavar="N", type=int, help="so many of their streams (default: all)")
     group = parser.add_argument_group("lab", "defaults: the target as it is, the draft at its own speed")
-    group.add_argument("--params", metavar="N", type=int, default=0, help="inflate the target to N parameters")
+    group.add_argument("--params", metavar="N", type=parameters, default=0, help="inflate the target to N parameters")
     group.add_argument("--pass-ms", metavar="N", type=float, default=0.0, help="pace each draft pass to N ms")
     group = parser.add_argument_group("measurement")
     group.add_argument("--temp", metavar="N", type=float, nargs="+", default=[0.0, 1.0], help="default: 0 1")

@@ -1,5 +1,7 @@
-"""What the measuring commands share: a plot file, a bar while they run, figures as they are printed."""
+"""What the measuring commands share: flags' values, a plot file, a bar while they run, figures as they are printed."""
 
+import argparse
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -8,6 +10,19 @@ from typing import Any
 
 from mirror_mlx.cli import flags
 from mirror_mlx.errors import MirrorError, UsageError
+
+
+def parameters(text: str) -> int:
+    """A number of parameters.
+
+    >>> parameters("131M"), parameters("1.5e8")
+    (131000000, 150000000)
+    """
+    match = re.fullmatch(r"([\d.]+(?:e\d+)?)([KMB]?)", text.strip(), re.IGNORECASE)
+    try:
+        return round(float(match[1]) * {"": 1, "K": 1e3, "M": 1e6, "B": 1e9}[match[2].upper()])  # type: ignore[index]
+    except (TypeError, ValueError, OverflowError):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of parameters, such as 131M") from None
 
 
 def check_plot(path: str) -> None:
