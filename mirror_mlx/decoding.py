@@ -5,7 +5,7 @@ leaves them consistent. The draft is never waited for while the target has work.
 """
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import mlx.core as mx
 
@@ -66,6 +66,7 @@ class Decoding:
         self._target, self._draft, self._eos, self._max_roots = target, draft, stops, max_roots
         self._proposer = proposer
         self._length = min(_FIRST, o.num_draft_tokens) if o.adaptive else o.num_draft_tokens
+        self._opening: Ticket | None = None
         self._tokens, self._prompt, self._limit = tokens, len(tokens), limit
         self._sampling, self._trace = sampling, trace
         if self.mode != "ar" and self._draft is None:
@@ -85,18 +86,26 @@ class Decoding:
         return self.mode == "mirror" and self.options.predictor != "draft"
 
     def prefill(self, progress: Progress | None) -> None:
-        """Both devices take in the prompt, all but its last token: that one is the first step's pending token."""
+        """Both devices take in the prompt, all but its last token: that one is the first step's pending token.
+
+        The first window follows the prompt, whatever the target makes of it: the draft goes on to it meanwhile.
+        """
         context = self._tokens[:-1]
         if self._proposer is not None:
             self._proposer.begin(self._tokens)
         if self._draft is not None and self.mode != "ar":
-            self._draft.begin(self._sampling, self._trace, context)
+            plan = self._plan(Window(), ahead=1)
+            opens = plan.fallback == "jit" and plan.length > 0 and len(context) > 0
+            self._draft.begin(self._sampling, self._trace, context[:-1] if opens else context)
+            if opens and (ticket := self._draft.start(-1, replace(plan, predictor=None), context)):
+                self._draft.resolve(ticket, Outcome(0, self._tokens[-1]))
+                self._opening = ticket
         with self._trace.span("target", "prefill", -1):
             self._target.prefill(context, Sampler(self._sampling), progress)
 
     def steps(self) -> Iterator[Emitted]:
-        """The loop. The first step has an empty window, so that even its outcome is predicted."""
-        target, draft, tokens, window, step = self._target, self._draft, self._tokens, Window(), 0
+        """The loop."""
+        target, draft, tokens, window, step = self._target, self._draft, self._tokens, self._opened(), 0
         while self._left and self.mode != "ar":
             began = clock()
             ticket = self._start(step, window)
@@ -140,12 +149,12 @@ class Decoding:
             self._step_down(str(self._draft.fault))
         return ticket
 
-    def _plan(self, window: Window) -> Plan:
-        """What the draft may do in this step. At least one token is emitted by it, one by the next."""
+    def _plan(self, window: Window, ahead: int = 2) -> Plan:
+        """What the draft may do in this step. At least one token is emitted by it, one by the next: `ahead`."""
         o = self.options
         return Plan(
             window=window.tokens,
-            length=max(0, min(self._length, self._left - 2)),
+            length=max(0, min(self._length, self._left - ahead)),
             vocab_size=self._target.vocab_size,
             predictor=None if self.mode == "sd" else o.predictor,
             fallback="jit" if self.mode == "sd" or o.fallback == "jit" else "empty",
@@ -175,22 +184,36 @@ class Decoding:
                 self._step_down(f"only {gained} of the draft's tokens held in {_TRIAL} steps")
         return note
 
+    def _opened(self) -> Window:
+        """The first window."""
+        began = clock()
+        window = self._window(self._opening)
+        self._trace.add("target", "collect", -1, began, clock())
+        return window
+
     def _collect(self, ticket: Ticket | None, outcome: Outcome, note: StepTrace) -> Window:
-        """The next window, as long as it may be; empty once there is no draft to ask."""
-        if self.mode == "ar" or outcome.token in self._eos:
-            return Window()
-        room = self._target.room()
-        length = self._left - 1 if room is None else min(self._left - 1, room)
-        if length < 1:
+        """The next window."""
+        if outcome.token in self._eos:
             return Window()
         began = clock()
+        window = self._window(ticket)
+        note.waited, note.next = clock() - began, window.source
+        if ticket is not None and window.source in ("hit", "partial"):
+            note.foreseen = ticket.round.foreseen(outcome.key)
+        note.busy += note.waited
+        self._trace.add("target", "collect", note.step, began, began + note.waited)
+        return window
+
+    def _window(self, ticket: Ticket | None) -> Window:
+        """What the draft has for this ticket, as long as it may be; empty once there is no draft to ask."""
+        room = self._target.room()
+        length = self._left - 1 if room is None else min(self._left - 1, room)
+        if self.mode == "ar" or length < 1:
+            return Window()
         window = Window() if self._draft is None or ticket is None else self._draft.collect(ticket)
         if not window.tokens and self._proposer is not None:
             found = self._proposer.propose(min(self._length, length))
             window = Window(tuple(found), "lookup" if found else "empty")
-        note.waited, note.next = clock() - began, window.source
-        note.busy += note.waited
-        self._trace.add("target", "collect", note.step, began, began + note.waited)
         if self._draft is not None and self._draft.fault is not None:
             self._step_down(str(self._draft.fault))
         return Window(window.tokens[:length], window.source)

@@ -96,6 +96,7 @@ class Round:
         self._outcome: Outcome | None = None
         self._tap: Candidates | None = None
         self._draft: Candidates | None = None
+        self._own: frozenset[Key] = frozenset()
         self._unopened: list[Root] = []
         self._source: Source | None = None
         from_tap = plan.predictor in ("tap", "hybrid") and plan.tap
@@ -109,6 +110,10 @@ class Round:
     def awaits_outcome(self) -> bool:
         return self._outcome is None
 
+    def foreseen(self, key: Key) -> Predictor | None:
+        """Who named this outcome first, "draft" or "tap"; None: nobody has."""
+        return "draft" if key in self._own else "tap" if key in self.cache else None
+
     # Facts.
 
     def glued(self, candidates: Candidates | None) -> None:
@@ -120,6 +125,7 @@ class Round:
         if candidates is not None and self._draft_budget:
             self._draft = candidates
             self._queue(candidates, self._draft_budget)
+            self._own = frozenset(root.key for root in self._unopened)
         if self._tap is not None:
             self._queue(self._pooled(self._tap), self.plan.max_roots - len(self._unopened))
 

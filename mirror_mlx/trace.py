@@ -36,6 +36,7 @@ class StepTrace:
     next        the source of the window for the step after
     busy        from the step's start to its commit, and the wait for the next window
     waited      the wait alone
+    foreseen    who named the outcome, "draft" or "tap", where the next window is a hit
     """
 
     step: int
@@ -45,6 +46,7 @@ class StepTrace:
     next: str = "none"
     busy: int = 0
     waited: int = 0
+    foreseen: str | None = None
 
 
 @dataclass(slots=True)
@@ -98,6 +100,7 @@ class Trace:
                     "token": step.outcome.token,
                     "roots": step.roots,
                     "next": step.next,
+                    "foreseen": step.foreseen,
                 }
             events.append(event)
         return {"traceEvents": events, "displayTimeUnit": "ms"}

@@ -81,14 +81,14 @@ def test_a_perfect_draft_fills_every_window():
     expected, _, _ = decode(mode="ar", count=40)
     given_tokens, stats, _ = decode(draft=scripted(expected, 1.0), count=40, num_draft_tokens=4)
     assert given_tokens == expected
-    assert stats.steps == 9  # one token with the empty first window, then five a step
+    assert stats.steps == 8  # five a step, from the first on: its window is drafted beside the prefill
     assert stats.hit_rate > 0.5
 
 
 def test_text_is_mlx_lms_response_with_an_origin():
     expected, _, _ = decode(mode="ar", count=12)
     _, _, responses = decode(draft=scripted(expected, 1.0), count=12, num_draft_tokens=3)
-    assert [r.origin for r in responses[:6]] == ["target", "draft", "draft", "draft", "target", "draft"]
+    assert [r.origin for r in responses[:6]] == ["draft", "draft", "draft", "target", "draft", "draft"]
     assert all(r.from_draft == (r.origin == "draft") for r in responses)
     assert [r.generation_tokens for r in responses] == list(range(1, 13))
     assert [r.finish_reason for r in responses] == [None] * 11 + ["length"]
@@ -232,3 +232,31 @@ def test_options_out_of_range_are_one_line(options, message):
 def test_something_that_is_no_draft_is_refused():
     with pytest.raises(DraftError, match="AutoregressiveDraft"):
         Engine(MODEL, None, OTHER)
+
+
+@pytest.mark.parametrize("mode", ["mirror", "sd"])
+@pytest.mark.parametrize("length", [1, 2, 3, len(PROMPT)])
+def test_the_first_window_is_drafted_beside_the_prefill(mode, length):
+    prompt = PROMPT[:length]
+    expected, _, _ = decode(mode="ar", prompt=prompt, count=9)
+    draft = ScriptedDraft(lambda context: expected[min(len(context) - length, 8)] if len(context) >= length else 0)
+    given_tokens, stats, _ = decode(draft=draft, mode=mode, prompt=prompt, count=9, num_draft_tokens=8)
+    assert given_tokens == expected
+    assert stats.steps == (1 if length > 1 else 2)  # of one token no row is left for the draft to begin with
+
+
+def test_a_draft_that_must_not_be_waited_for_does_not_open():
+    expected, _, _ = decode(mode="ar", count=9)
+    for fallback in ("empty", "lookup"):
+        with Engine(MODEL, None, scripted(expected, 1.0), num_draft_tokens=4, fallback=fallback) as engine:
+            tokens = [r.token for r in engine.stream(PROMPT, max_tokens=9)]
+        assert tokens == expected
+        assert engine.trace.steps[0].window.source in ("empty", "none", "lookup")
+
+
+def test_a_short_limit_shortens_the_first_window():
+    for count in (1, 2, 3):
+        expected, _, _ = decode(mode="ar", count=count)
+        given_tokens, stats, _ = decode(draft=scripted(expected, 1.0), count=count, num_draft_tokens=8)
+        assert given_tokens == expected
+        assert stats.drafted == count - 1

@@ -121,3 +121,19 @@ def test_a_branch_that_gets_nothing_is_closed_not_asked_forever():
     round_.expanded(round_.next().roots)
     round_.advanced(((0, 1),), {})
     assert round_.next() == Wait()
+
+
+def test_who_named_an_outcome_first():
+    plan = Plan(window=(1,), length=2, vocab_size=V, predictor="hybrid", kappa=2, max_roots=4)
+    round_ = Round(plan)
+    round_.glued(Candidates([[2, 3], [4, 5]], [[0.5, 0.3], [0.6, 0.3]], [0.5]))
+    opened = round_.next()
+    round_.expanded(opened.roots)
+    own = {root.key for root in opened.roots}
+    assert {round_.foreseen(key) for key in own} == {"draft"}
+    round_.tapped(Candidates([[2, 7], [4, 8]], [[0.5, 0.4], [0.5, 0.4]], [0.5]))
+    assert round_.foreseen((0, 7)) is None  # named, but not opened: nothing is prepared for it
+    more = round_.next()
+    round_.expanded(more.roots)
+    assert {round_.foreseen(root.key) for root in more.roots} == {"tap"}
+    assert {round_.foreseen(key) for key in own} == {"draft"}

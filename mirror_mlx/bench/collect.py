@@ -42,6 +42,7 @@ class Settings:
     exit_layers  None: a quarter, half and three quarters of the target's layers
     temps        each prompt is decoded at each of these temperatures
     prompts      a file (see `bench.prompts.read`); None: problems made from the seed
+    held_out     not all of the file but this share from its end; 0: all
     limit        at most so many prompts
     num_draft_tokens, kappa, max_roots   None: as the pair is run
     """
@@ -51,6 +52,7 @@ class Settings:
     exit_layers: tuple[int, ...] | None = None
     temps: tuple[float, ...] = (0.0, 1.0)
     prompts: str | None = None
+    held_out: float = 0.0
     limit: int = 40
     max_tokens: int = 160
     seed: int = 0
@@ -80,8 +82,7 @@ def measure(settings: Settings, report: Report = lambda done, what: None) -> dic
     exit_layer   the one with the highest hit rate of the hybrid, as the pair is run, over all temperatures
     """
     report(0, "loading")
-    ask = asking.read(settings.prompts, settings.limit) if settings.prompts else None
-    ask = ask or asking.made(settings.seed, settings.limit)
+    ask = asking.asked(settings.prompts, settings.limit, settings.held_out, settings.seed)
     with loading.load(settings.model, settings.draft_model, mode="mirror", **settings.decoding()) as engine:
         draft = _usable(engine, settings)
         options, target = engine.options, engine.target
@@ -142,9 +143,15 @@ def records(
     with _named():
         draft.begin(sampling)
         draft.rewind(0)
-        if len(prompt) > 1:
-            draft.prefill(tokens[:-1])
+        if len(prompt) > 2:
+            draft.prefill(tokens[:-2])
     target.prefill(tokens[:-1], Sampler(sampling))
+    if len(prompt) > 1:
+        with _named():
+            draft.glue([tokens[-2]], 0)
+            length = _room(target, engine.options.num_draft_tokens, limit)
+            window = _rollout(draft, Outcome(0, tokens[-1]), length, target.vocab_size)
+            draft.commit(1)
     while len(tokens) < end:
         target.begin(tokens[-1], window, tokens, tap=False)
         with _named():

@@ -18,6 +18,7 @@ class Step:
     verify    the verification alone
     draft     the draft's busy time for it; hidden: the part of that beside a verification
     passes    how long each of the draft's passes took
+    foreseen  who named the outcome, where it was prepared for
     """
 
     wall: int
@@ -29,6 +30,7 @@ class Step:
     accepted: int
     roots: int
     next: str
+    foreseen: str | None = None
 
 
 @dataclass(slots=True)
@@ -72,6 +74,7 @@ def steps_of(trace: Trace, length: int) -> list[Step]:
                 accepted=step.outcome.accepted,
                 roots=step.roots,
                 next=step.next,
+                foreseen=step.foreseen,
             )
         )
     return found
@@ -97,6 +100,7 @@ def summarise(sample: Sample, bare: Sequence[int]) -> dict[str, Any]:
         "rendezvous_us": (_middle(sample.exchanges) + _middle(handovers)) / 1e3,
         "hit_rate": _ratio(sum(step.next in HITS for step in predicted), len(predicted)),
         "hit_rate_by_row": _by_row(predicted),
+        "own_share": _own_share(predicted),
         "tokens_per_step": _mean([step.accepted + 1 for step in steps]),
         "pass_ms": _ms([one for step in steps for one in step.passes]),
         "beside_draft_verify_ms": _ms([step.verify for step in steps]),
@@ -128,6 +132,12 @@ def _by_row(predicted: Iterable[Step]) -> list[float | None]:
     for step in predicted:
         hits.setdefault(step.accepted, []).append(step.next in HITS)
     return [_ratio(sum(hits[row]), len(hits[row])) if row in hits else None for row in range(max(hits, default=-1) + 1)]
+
+
+def _own_share(predicted: Iterable[Step]) -> float | None:
+    """Of the outcomes prepared for, how many the draft itself had named; None where there are none."""
+    hits = [step.foreseen == "draft" for step in predicted if step.next in HITS]
+    return _mean(hits) if hits else None
 
 
 def _middle(values: Sequence[float]) -> float:

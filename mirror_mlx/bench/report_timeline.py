@@ -6,7 +6,7 @@ from typing import Any
 
 LANES = 12  # more than these are another program's, and no timeline of two devices
 _SHOWN = 6  # steps in view at first
-_NOTES = ("source", "accepted", "token", "roots", "next")
+_NOTES = ("source", "accepted", "token", "roots", "next", "foreseen")
 _COLOURS = {
     "verify": "#3f83c3", "collect": "#d9534f", "glue": "#2f8f57", "pass": "#7cc596", "commit": "#cdb44f",
     "prefill": "#8a8f98",
