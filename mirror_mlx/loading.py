@@ -111,21 +111,23 @@ def load_draft(
     host: str = "auto",
     trust_remote_code: bool = False,
     notify: Callable[[str], None] = lambda line: None,
+    main_stream: bool = False,
 ) -> Draft:
     """A draft for a loaded target: from a hub id, a folder, or "demo"; a Draft object is taken as it is.
 
+    main_stream: of a streaming draft only that, which is an autoregressive draft, on MLX.
     Raises DraftError for one that cannot be had, or whose tokenizer or context does not fit the target's.
     """
     if isinstance(source, Draft):
         return source
     folder = find(DEMO / "draft" if str(source) == "demo" else source, DraftError)
-    choice = hosting.choose(host, folder)
+    choice = hosting.choose("mlx" if main_stream else host, folder)
     made: StreamingDraft | AutoregressiveDraft
     reach = None
     if choice.package is not None:
         check_tokenizers(tokenizer, _tokenizer(folder))
         made = StreamingDraft(hosting.segments(choice, folder, notify))
-    elif streaming.is_streaming(folder):
+    elif streaming.is_streaming(folder) and not main_stream:
         check_tokenizers(tokenizer, _tokenizer(folder))
         streaming_model = streaming.load(folder)
         _as_the_device_likes(streaming_model, may_change=True)

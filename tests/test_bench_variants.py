@@ -30,14 +30,16 @@ def test_the_four_variants_and_exact_mode(pair, capsys):
     found = json.loads(capsys.readouterr().out)
     rows = {row["variant"]: row for row in found["variants"]}
     assert list(rows) == [
-        "sd, draft", "mirror, draft", "sd, draft, exact", "mirror, draft, exact", "sd, draft-ar", "mirror, draft-ar",
+        "sd, draft, main stream", "mirror, draft, main stream", "sd, draft", "mirror, draft", "sd, draft, exact",
+        "mirror, draft, exact", "sd, draft-ar", "mirror, draft-ar",
     ]  # fmt: skip
     assert all(row["identical"] for row in rows.values())
     # A window of 7 at their word is 3 tokens and then 4; the windows at the end of an answer are shorter.
     assert 3.4 < rows["sd, draft"]["tokens_per_pass"] <= 3.5
     assert rows["sd, draft"]["passes_per_window"] == 2  # ⌈7 / 4⌉
-    assert rows["sd, draft-ar"]["tokens_per_pass"] == 1
-    assert rows["sd, draft-ar"]["passes_per_window"] == 7
+    for alone in ("sd, draft-ar", "sd, draft, main stream"):
+        assert rows[alone]["tokens_per_pass"] == 1
+        assert rows[alone]["passes_per_window"] == 7
     assert 1 <= rows["sd, draft, exact"]["tokens_per_pass"] <= 4
     # Its own draft is the target itself: all is accepted.
     assert rows["sd, draft-ar"]["tokens_per_step"] > 4

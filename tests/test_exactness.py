@@ -73,7 +73,7 @@ def differences(pair, plain, predictor, fallback, gamma, kappa, temperature, kin
         made = load_draft(DEMO / "draft", model, pair.tokenizer)
         options["stream_mode"] = "exact" if kind == "exact" else "trust"
     elif kind == "autoregressive":
-        made = load_draft(DEMO / "draft-ar", model, pair.tokenizer)
+        made = load_draft(DEMO / "draft", model, pair.tokenizer, main_stream=True)
     else:
         made = draft_of(kind, expected, length, pair.target.vocab_size, rng)
     with Engine(model, pair.tokenizer, made, tap=pair.target.adapter, **options) as engine:

@@ -3,6 +3,7 @@
 import json
 import shutil
 
+import mlx.core as mx
 import pytest
 
 import mirror_mlx
@@ -116,9 +117,12 @@ def test_without_a_neural_engine_the_draft_stays_in_mlx(there, monkeypatch):
     assert "pip install 'mirror-mlx[coreml]'" in hosting.choose("auto", DEMO / "draft").reason
 
 
-def test_a_draft_that_was_not_converted(there):
+def test_a_draft_that_was_not_converted(there, tmp_path):
+    shutil.copytree(DEMO / "draft", tmp_path / "other")
+    weights = tmp_path / "other" / "streams.safetensors"  # another draft, whose packages the bundled ones are not
+    mx.save_safetensors(str(weights), {name: array + 1 for name, array in mx.load(str(weights)).items()})
     with pytest.raises(DraftError, match="has not been converted: run 'mirror-mlx convert"):
-        mirror_mlx.load("demo", draft_model=DEMO / "draft-ar", draft_host="reference")
+        mirror_mlx.load("demo", draft_model=tmp_path / "other", draft_host="reference")
 
 
 def test_a_package_that_was_changed(there, tmp_path, monkeypatch):

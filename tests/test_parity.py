@@ -1,6 +1,9 @@
 """Converted drafts must say what the draft says: the bundled packages as they lie there, other precisions, quantised
 drafts, and a fault that must be noticed."""
 
+import json
+import shutil
+
 import numpy as np
 import pytest
 
@@ -31,9 +34,15 @@ def test_the_bundled_packages_say_what_the_bundled_draft_says():
     assert found["float16_top1"] >= 0.99
 
 
-@pytest.mark.parametrize("draft", ["draft", "draft-ar"])
-def test_int8_of_a_quantised_draft(draft, tmp_path, capsys):
-    words = ["convert", str(DEMO / draft), "--out", str(tmp_path / "out"), "--context", "256", "--precision", "int8"]
+@pytest.mark.parametrize("kind", ["streaming", "autoregressive"])
+def test_int8_of_a_quantised_draft(kind, tmp_path, capsys):
+    draft = tmp_path / "draft"
+    shutil.copytree(DEMO / "draft", draft)
+    if kind == "autoregressive":  # the main stream alone
+        (draft / "streams.safetensors").unlink()
+        config = json.loads((draft / "config.json").read_text())
+        (draft / "config.json").write_text(json.dumps({k: v for k, v in config.items() if k != "mirror"}))
+    words = ["convert", str(draft), "--out", str(tmp_path / "out"), "--context", "256", "--precision", "int8"]
     assert main(words) == 0
     made = manifest.read(tmp_path / "out")
     assert min(made.parity["float32_top1"], made.parity["float16_top1"]) >= 0.97

@@ -28,7 +28,8 @@ class Folders:
 
     @classmethod
     def of(cls, model: str, ar: str | None = None, stream: str | None = None) -> "Folders":
-        """ar, stream: names of drafts; None: the first of its kind in the pair's folder.
+        """ar, stream: names of drafts; None: the first of its kind in the pair's folder. Where no autoregressive draft
+        is to be had, the streaming draft's main stream is one.
 
         Raises ModelError and DraftError for what is not there, or is a draft of the other kind.
         """
@@ -42,10 +43,9 @@ class Folders:
         for i, (name, flag) in enumerate(((ar, "--draft-model"), (stream, "--streaming-draft"))):
             if name is not None:
                 found[i] = folder = hub.find(name, DraftError)
-                if streaming.is_streaming(folder) is not bool(i):
-                    kind = "no streaming draft" if i else "a streaming draft"
-                    raise DraftError(f"{flag} {name}: that is {kind}")
-        return cls(whole, whole / "target" if pair else whole, *found)
+                if i and not streaming.is_streaming(folder):
+                    raise DraftError(f"{flag} {name}: that is no streaming draft")
+        return cls(whole, whole / "target" if pair else whole, found[0] or found[1], found[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +89,9 @@ def lab_of(
 
 
 def _model_of(folder: Path, target: nn.Module, tokenizer: Any) -> nn.Module:
-    """An autoregressive draft's model, checked against the target's tokenizer and context."""
-    draft = loading.load_draft(folder, target, tokenizer)
+    """An autoregressive draft's model, or a streaming draft's main stream, checked against the target's tokenizer and
+    context."""
+    draft = loading.load_draft(folder, target, tokenizer, main_stream=True)
     draft.close()
     if not isinstance(draft, AutoregressiveDraft):
         raise DraftError(f"{folder.name} is no mlx-lm model: name another with --draft-model")

@@ -19,6 +19,7 @@ from mirror_mlx import blas, loading
 from mirror_mlx.bench import prompts
 from mirror_mlx.bench.inflate import inflate, widened
 from mirror_mlx.bench.lab import Cores, Others, Pace, PacedDraft
+from mirror_mlx.draft import streaming
 from mirror_mlx.draft.protocol import Draft, Streaming, width_of
 from mirror_mlx.engine import Engine
 from mirror_mlx.errors import UsageError
@@ -27,13 +28,15 @@ from mirror_mlx.sampling import Sampling
 
 Report = Callable[[int, str], None]
 MODES = ("sd", "mirror")
+MAIN = "main stream"
 
 
 @dataclass(frozen=True)
 class Settings:
     """What to compare.
 
-    drafts   name → folder; a streaming one also runs in exact mode if `exact`
+    drafts   name → folder; of a streaming one the main stream runs alone too, as an autoregressive draft, and, if
+             `exact`, all of it in exact mode
     streams  how many of a streaming draft's streams to use; None: all
     params   inflate the target to so many parameters; 0: as it is
     pass_ms  pace each draft pass to so many milliseconds; 0: as long as it takes
@@ -51,6 +54,7 @@ class Settings:
     params: int = 0
     pass_ms: float = 0.0
     prompts: str | None = None
+    held_out: float = 0.0
     limit: int = 12
     max_tokens: int = 96
     seed: int = 0
@@ -122,27 +126,21 @@ def measure(settings: Settings, report: Report = lambda done, what: None) -> dic
     with loading.load(settings.model, mode="mirror") as engine:
         target = engine.target
         model, tokenizer, adapter, exit_layer = target.model, engine.tokenizer, target.adapter, target.exit_layer
-    texts = prompts.read(settings.prompts, settings.limit) if settings.prompts else prompts.made(
-        settings.seed, settings.limit
-    )  # fmt: skip
+    texts = prompts.asked(settings.prompts, settings.limit, settings.held_out, settings.seed)
     asked = [prompts.tokens(tokenizer, text) for text in texts]
     size = inflate(model, settings.params) if settings.params else 0
     adapter = widened(adapter, model)
     others, rows, done = Others(), [], 0
     ways = [
-        (name, folder, mode, exact)
-        for name, folder in settings.drafts.items()
-        for exact in ((False, True) if settings.exact else (False,))
+        (name, folder, mode, how) for name, folder in settings.drafts.items() for how in _hows(folder, settings.exact)
         for mode in MODES
-    ]
+    ]  # fmt: skip
     for temperature in settings.temps:
         sampling = Sampling(temperature=temperature, seed=settings.seed)
         plain: list[list[int]] | None = None
-        for name, folder, mode, exact in ways:
-            draft = loading.load_draft(Path(folder), model, tokenizer)
-            if exact and not isinstance(draft, Streaming):
-                draft.close()
-                continue
+        for name, folder, mode, how in ways:
+            exact = how == "exact"
+            draft = loading.load_draft(Path(folder), model, tokenizer, main_stream=how == MAIN)
             if isinstance(draft, Streaming):
                 draft.use(settings.streams, exact=exact, length=settings.num_draft_tokens)
             meter = Meter(PacedDraft(draft, Pace(settings.pass_ms / 1e3)))
@@ -156,7 +154,7 @@ def measure(settings: Settings, report: Report = lambda done, what: None) -> dic
             ):
                 if plain is None:
                     plain = _plain(model, tokenizer, asked, sampling, settings.max_tokens, cores.for_target)
-                label = f"{mode}, {name}" + (", exact" if exact else "")
+                label = ", ".join(filter(None, (mode, name, how)))
                 row = _run(engine, meter, asked, plain, sampling, settings, partial(_told, report, done, label))
             done += len(asked)
             rows.append(
@@ -169,6 +167,13 @@ def measure(settings: Settings, report: Report = lambda done, what: None) -> dic
         "device": str(mx.default_device()),
     }  # fmt: skip
     return {"setup": setup, "variants": rows, "streaming": _against(rows)}
+
+
+def _hows(folder: str, exact: bool) -> tuple[str, ...]:
+    """How a draft runs."""
+    if not streaming.is_streaming(Path(folder)):
+        return ("",)
+    return (MAIN, "", "exact") if exact else (MAIN, "")
 
 
 def _told(report: Report, done: int, label: str, number: int) -> None:

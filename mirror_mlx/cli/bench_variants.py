@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from mirror_mlx.cli import flags
-from mirror_mlx.cli.measuring import cell, parameters, progress, rounded
+from mirror_mlx.cli.measuring import add_prompts, cell, parameters, progress, rounded
 from mirror_mlx.errors import UsageError
 
 DESCRIPTION = """\
 How many tokens does a step bring, and what does a window cost the draft: serial speculation (sd) and Mirror, each with
-an autoregressive and with a streaming draft?
+an autoregressive and with a streaming draft? A streaming draft's main stream alone is an autoregressive one.
 
 Every variant decodes the same prompts, greedily and sampled; the tokens are compared with plain decoding. J is how
 many passes a window takes, η̄ how many tokens a pass proposes for a branch.
@@ -55,9 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("--seed", 0, "of problems and sampling"),
     ):
         group.add_argument(flag, metavar="N", type=int, default=default, help=f"{what} (default: {default})")
-    group.add_argument(
-        "--prompts", metavar="FILE", help=".jsonl, or a prompt a line (default: word problems no model was trained on)"
-    )
+    add_prompts(group)
     group.add_argument("--json", action="store_true", help="one JSON object with every figure")
 
 
@@ -70,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
         drafts = _drafts(args)
         given = {name: getattr(args, name) for name in Settings.__dataclass_fields__ if hasattr(args, name)}
         settings = Settings(**given | {"drafts": drafts, "temps": tuple(args.temp)})
-        work = settings.limit * len(settings.temps) * len(MODES) * len(drafts) * (1 + args.exact)
+        work = settings.limit * len(settings.temps) * len(MODES) * len(drafts) * (2 + args.exact)
         with progress(work) as report:
             found = rounded(measure(settings, report))
     if args.json:
