@@ -122,7 +122,7 @@ def test_mistakes_are_one_line(pair, capsys, tmp_path):
         (["--runs", "0"], "--runs is 0: it must be 1 or more"),
         (["--num-draft-tokens", "0"], "--num-draft-tokens is 0"),
         (["--temp", "0", "0"], "--temp 0 is given twice"),
-        (["--draft-model", str(pair / "draft")], "--draft-model"),
+        (["--draft-model", str(pair / "none")], "none"),
         (["--streaming-draft", str(pair / "draft-ar")], "that is no streaming draft"),
         (["--methods", "rest", "--datastore", str(tmp_path / "none")], "none"),
         (["--out", str(tmp_path / "bad.jsonl")], "cannot be written"),

@@ -20,7 +20,7 @@ from mirror_mlx.bench.spec_lab import Folders, lab_of
 from mirror_mlx.bench.spec_parts import Parts, where
 from mirror_mlx.draft import AutoregressiveDraft
 from mirror_mlx.engine import Engine
-from mirror_mlx.errors import DraftError, UsageError
+from mirror_mlx.errors import UsageError
 from mirror_mlx.interpose import interpose
 from mirror_mlx.messages import Outcome, Window
 from mirror_mlx.sampling import Sampling
@@ -160,7 +160,7 @@ def test_nothing_is_reused_between_answers(lab, monkeypatch):
         finally:
             method.close()
         assert reused == [0] * 6, name
-        assert drafted == [len(PROMPT) - 1] * 3, name
+        assert drafted == [len(PROMPT) - 2] * 3, name  # the last but one is glued, for the first window
 
 
 def test_recycling_forgets_between_runs(lab):
@@ -210,11 +210,19 @@ def test_where_a_steps_time_went():
 
 def test_names_and_folders(pair, tmp_path):
     assert spec_methods.chosen(["sd-ar"]) == ["plain", "sd-ar"]
+    assert spec_methods.chosen(["sd-ar", "mlx-sd@11", "mlx-sd@4", "plain"]) == [
+        "plain",
+        "mlx-sd@4",
+        "mlx-sd@11",
+        "sd-ar",
+    ]
+    assert spec_methods.chosen(None) == list(spec_methods.TABLE)
+    assert spec_methods.recipe("mlx-sd@11").length == 11
     with pytest.raises(UsageError, match="choose from plain"):
         spec_methods.chosen(["nonsense-of-any-kind"])
     found = Folders.of(str(pair))
     assert (found.ar.name, found.stream.name, found.target.name) == ("draft-ar", "draft", "target")
     alone = Folders.of(str(pair / "target"), ar=str(pair / "draft-ar"))
     assert (alone.ar, alone.stream) == (pair / "draft-ar", None)
-    with pytest.raises(DraftError, match="a streaming draft"):
-        Folders.of(str(pair), ar=str(pair / "draft"))
+    main_stream = Folders.of(str(pair), ar=str(pair / "draft"))
+    assert main_stream.ar == main_stream.stream == pair / "draft"

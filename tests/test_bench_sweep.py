@@ -72,7 +72,8 @@ def test_points_vary_one_factor_at_a_time():
 
 def test_the_measured_step_is_weighed_by_kind():
     found = {
-        "steps_by_next": {"hit": 9, "jit": 1}, "step_ms_by_next": {"hit": 100.0, "jit": 130.0}, "verify_ms": 100.0,
+        "steps_by_next": {"hit": 9, "jit": 1}, "step_ms_by_next": {"hit": 100.0, "jit": 130.0}, "verify_ms": 99.0,
+        "tapped_verify_ms": 100.0, "own_share": None,
         "tap_ms": 40.0, "pass_ms": 10.0, "passes": 3, "rendezvous_us": 0.0, "hit_rate": 0.9, "tokens_per_step": 3.0,
         "hidden_share": 1.0, "identical": True, "other_programs_cores": None,
     }  # fmt: skip

@@ -73,11 +73,12 @@ Start = Callable[[Load], AbstractContextManager[Any]]
 class Settings:
     """What to measure. Raises UsageError for what is out of range.
 
-    params   parameters of the inflated target; 0: as it is
-    pass_ms  how long each of the draft's passes takes; 0: as long as it does
-    prompts  a file (see `bench.prompts.read`); None: problems made from the seed
-    limit    at most so many of them; max_tokens: of each answer
-    rounds   how often each is decoded under each load, plainly and with Mirror
+    params    parameters of the inflated target; 0: as it is
+    pass_ms   how long each of the draft's passes takes; 0: as long as it does
+    prompts   a file (see `bench.prompts.read`); None: problems made from the seed
+    held_out  not all of the file but this share from its end; 0: all
+    limit     at most so many of them; max_tokens: of each answer
+    rounds    how often each is decoded under each load, plainly and with Mirror
     """
 
     model: str = "demo"
@@ -85,6 +86,7 @@ class Settings:
     params: int = 160_000_000
     pass_ms: float = 10.0
     prompts: str | None = None
+    held_out: float = 0.0
     limit: int = 4
     max_tokens: int = 64
     rounds: int = 2
@@ -210,9 +212,7 @@ def measure(settings: Settings, report: Report = lambda done, what: None, start:
     planned = loads(cores)  # while this thread may still use every core
     pair = pairs.load(settings.model, settings.draft_model)
     model, tokenizer, draft = pair.model, pair.tokenizer, pair.draft
-    texts = prompts.read(settings.prompts, settings.limit) if settings.prompts else prompts.made(
-        settings.seed, settings.limit
-    )  # fmt: skip
+    texts = prompts.asked(settings.prompts, settings.limit, settings.held_out, settings.seed)
     asked = [prompts.tokens(tokenizer, text) for text in texts]
     with cores.for_target():
         params = pair.inflate(settings.params)

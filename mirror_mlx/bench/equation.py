@@ -13,7 +13,7 @@ from math import ceil
 class Parts:
     """What a step is made of, ms; each measured where nothing else is.
 
-    verify    the target's verification of a full window, no draft anywhere
+    verify    the target's verification of a full window, its tap included, no draft anywhere
     tap       from its start until the tap has its values; None: there is no tap
     one_pass  one pass of the draft; the glue is one too
     passes    of a rollout, J

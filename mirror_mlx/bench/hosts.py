@@ -36,6 +36,7 @@ class Settings:
     hosts: tuple[str, ...] = ("reference",)
     temps: tuple[float, ...] = (0.0, 1.0)
     prompts: str | None = None
+    held_out: float = 0.0
     limit: int = 8
     max_tokens: int = 96
     rounds: int = 2
@@ -113,9 +114,7 @@ def measure(settings: Settings, report: Report = lambda done, what: None) -> dic
         if engine.draft is None:
             raise UsageError(f"{settings.model} has no draft: name one with --draft-model")
     folder = _draft_folder(settings)
-    texts = prompts.read(settings.prompts, settings.limit) if settings.prompts else prompts.made(
-        settings.seed, settings.limit
-    )  # fmt: skip
+    texts = prompts.asked(settings.prompts, settings.limit, settings.held_out, settings.seed)
     asked = [prompts.tokens(tokenizer, text) for text in texts]
 
     def made(draft: Draft, mode: str) -> Engine:

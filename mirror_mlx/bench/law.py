@@ -142,6 +142,7 @@ def _runs(
     length = settings.num_draft_tokens
     paced, free = Sample(), Sample()
     bare: list[int] = []
+    tapped: list[int] = []
     runs: list[Run] = []
     prefixes: list[int] = []
     identical = True
@@ -157,7 +158,9 @@ def _runs(
         runs.append(Run(engine.trace, stopwatch.taps))
         prefixes += _prefixes(runs[-1])
         report(len(paced.steps), "bare verify")
-        bare += _bare(engine, prompt, engine.trace, sampling, length)
+        bare += _bare(engine, prompt, runs[-1].trace, sampling, length)
+        if settings.predictor != "draft":
+            tapped += _bare(engine, prompt, runs[-1].trace, sampling, length, tap=True)
         if settings.unpaced:
             pace.ns = 0
             report(len(paced.steps), "draft at its own speed")
@@ -170,6 +173,7 @@ def _runs(
     report(settings.steps, "done")
     found = summarise(paced, bare)
     found["tap_ms"] = median(prefixes) / 1e6 if prefixes else None
+    found["tapped_verify_ms"] = median(tapped or bare) / 1e6
     found["identical"] = identical
     found["other_programs_cores"] = others.cores()
     if settings.unpaced:
@@ -199,14 +203,18 @@ def _decode(engine: Engine, prompt: list[int], sampling: Sampling, limit: int = 
     return tokens
 
 
-def _bare(engine: Engine, prompt: list[int], trace: Trace, sampling: Sampling, length: int) -> list[int]:
-    """How long the full windows of a run take to verify while no draft runs, ns each."""
+def _bare(
+    engine: Engine, prompt: list[int], trace: Trace, sampling: Sampling, length: int, *, tap: bool = False
+) -> list[int]:
+    """How long the full windows of a run take to verify while no draft runs, ns each; with the tap, if that is read."""
     target, tokens, times = engine.target, list(prompt), []
     target.prefill(tokens[:-1], Sampler(sampling))
     for step in trace.steps:
         window, outcome = step.window.tokens, step.outcome
         began = clock()
-        target.begin(tokens[-1], window, tokens, tap=False)
+        seen = target.begin(tokens[-1], window, tokens, tap=tap)
+        if seen is not None:
+            seen.read()
         verify(window, target.finish())
         target.commit(outcome)
         if len(window) == length:

@@ -5,8 +5,9 @@ from typing import Any
 
 
 def draw(found: dict[str, Any], file: Path) -> None:
-    """Three panels, as far as the factors were varied: tokens a step and time a token over the window; share of misses
-    over κ and over the tap's depth; measured against predicted step time, with a band of 5 %."""
+    """Three panels, as far as the factors were varied: tokens a step and time a token over the window, and how long a
+    window fits beside verification; share of misses over κ and over the tap's depth; measured against predicted step
+    time, with a band of 5 %."""
     from matplotlib.figure import Figure
 
     points = found["points"]
@@ -26,6 +27,10 @@ def draw(found: dict[str, Any], file: Path) -> None:
         time = window.twinx()
         time.plot(at, [p["measured_ms"] / p["tokens_per_step"] for _, p in lengths], "s--", color="tab:red")
         time.set_ylabel("ms a token", color="tab:red")
+        fitting = [value for value, p in lengths if p["fits"]]
+        if fitting:
+            window.axvspan(min(at), max(fitting), color="0.93", zorder=0, label="the rollout fits")
+        window.legend(loc="lower right")
     for factor, mark in (("kappa", "o-"), ("exit_layer", "s--")):
         if of := over(factor):
             label = "κ" if factor == "kappa" else "layers before the tap"

@@ -51,12 +51,18 @@ def read(path: str, limit: int, held_out: float = 0.0) -> list[Prompt]:
     return found
 
 
+def asked(path: str | None, limit: int, held_out: float = 0.0, seed: int = 0) -> list[Prompt]:
+    """Those of a file, or as many made ones. See `read`, `made`."""
+    return made(seed, limit) if path is None else read(path, limit, held_out)
+
+
 def lines(path: str, flag: str = "--prompts", held_out: float = 0.0) -> list[tuple[str, str]]:
     """The lines of a file that are not empty, each with what to call it. Raises DataError.
 
     flag      what named the file
     held_out  not all of them but this share from the end, at least one; 0: all
     """
+    check_share(held_out)
     try:
         text = Path(path).expanduser().read_text(encoding="utf-8")
     except FileNotFoundError:

@@ -37,7 +37,7 @@ class Settings:
     """What to measure. Raises UsageError for what is out of range.
 
     draft_model, streaming_draft   None: the pair's own
-    methods     of `spec_methods.TABLE`; None: all. Plain decoding always runs
+    methods     see `spec_methods.recipe`; None: all of its table. Plain decoding always runs
     questions   a file; None: for the bundled pair the held-out part of GSM8K's training file, where that is found
                 (`prompts.gsm8k`), else made problems
     held_out    not all of the file but this share from its end; 0: all
@@ -138,7 +138,7 @@ def measure(settings: Settings, report: Report = lambda done, wanted, what: None
             return {
                 "setup": fixed | _described(lab, fitting, settings),
                 "left_out": {"methods": left_out, "questions": len(asked) - len(fitting)},
-                "methods": {method.name: spec_methods.TABLE[method.name].what for method in methods},
+                "methods": {method.name: spec_methods.recipe(method.name).what for method in methods},
                 "temperatures": summarise(results.records, [method.name for method in methods]),
                 "finished": finished,
                 "answers": {"had": results.dialogues, "wanted": plan.answers(len(methods))},
@@ -155,7 +155,7 @@ def _fixed(
     own = {name: value for name, value in asdict(settings).items() if name not in ("out", "questions", "datastore")}
     return own | {
         "model": Path(settings.model).name,
-        "draft_model": folders.ar.name if folders.ar else None,
+        "draft_model": folders.ar and folders.ar.name + (", main stream" if folders.ar == folders.stream else ""),
         "streaming_draft": folders.stream.name if folders.stream else None,
         "methods": list(names), "temps": list(settings.temps),
         "questions": None if settings.questions is None else Path(settings.questions).name,

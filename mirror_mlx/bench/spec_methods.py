@@ -1,5 +1,6 @@
 """The methods by name, and how each is made for a pair in the lab."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -70,21 +71,37 @@ TABLE = {
     "mirror-stream": Recipe("streaming draft beside the target, for the tap's outcomes", "stream", _MIRROR),
     "hybrid-ar": Recipe("autoregressive draft beside the target, for outcomes of both", "ar", _HYBRID),
     "hybrid-stream": Recipe("streaming draft beside the target, for outcomes of both", "stream", _HYBRID),
+    "hybrid-stream-exact": Recipe(
+        "hybrid-stream whose streams are checked by the main stream", "stream", {**_HYBRID, "stream_mode": "exact"}
+    ),
     "hybrid-stream+lookup": Recipe(
         "hybrid-stream with prompt lookup on a miss", "stream", {**_HYBRID, "fallback": "lookup"}
     ),
 }
-"""Every method, in the order in which they are reported."""
+"""Every method, in the order in which they are reported. mlx-lm's speculation is there in any length: mlx-sd@N."""
+_ANY_LENGTH = re.compile(r"mlx-sd@([1-9]\d{0,2})")
+
+
+def recipe(name: str) -> Recipe:
+    """Raises UsageError for a name that is none."""
+    if name in TABLE:
+        return TABLE[name]
+    if match := _ANY_LENGTH.fullmatch(name):
+        return _mlx_lm(int(match[1]))
+    near = get_close_matches(name, TABLE, n=1)
+    hint = f"did you mean {near[0]}? " if near else ""
+    raise UsageError(f"methods has {name!r}: {hint}choose from {', '.join(TABLE)}, mlx-sd@N")
 
 
 def chosen(names: Sequence[str] | None) -> list[str]:
     """These methods in the table's order, and the baseline. None: all. Raises UsageError for a name that is none."""
-    for name in names or ():
-        if name not in TABLE:
-            near = get_close_matches(name, TABLE, n=1)
-            hint = f"did you mean {near[0]}? " if near else ""
-            raise UsageError(f"methods has {name!r}: {hint}choose from {', '.join(TABLE)}")
-    return [name for name in TABLE if names is None or name in names or name == BASE]
+    if names is None:
+        return list(TABLE)
+    places = {name: place for place, name in enumerate(TABLE)}
+    first = places["mlx-sd@2"]
+    return sorted({BASE, *names}, key=lambda name: (
+        first if (length := recipe(name).length) else places[name], length
+    ))  # fmt: skip
 
 
 def make(names: Sequence[str], lab: Lab) -> tuple[list[Method], dict[str, str]]:
@@ -93,9 +110,9 @@ def make(names: Sequence[str], lab: Lab) -> tuple[list[Method], dict[str, str]]:
     left_out: dict[str, str] = {}
     try:
         for name in names:
-            reason = _missing(TABLE[name], lab)
+            reason = _missing(recipe(name), lab)
             if reason is None:
-                methods.append(_made(name, TABLE[name], lab))
+                methods.append(_made(name, recipe(name), lab))
             else:
                 left_out[name] = reason
     except BaseException:
@@ -109,34 +126,34 @@ def close(methods: Sequence[Method]) -> None:
         method.close()
 
 
-def _missing(recipe: Recipe, lab: Lab) -> str | None:
-    if recipe.draft == "ar" and lab.ar is None:
+def _missing(made: Recipe, lab: Lab) -> str | None:
+    if made.draft == "ar" and lab.ar is None:
         return "there is no autoregressive draft: name one with --draft-model"
-    if recipe.draft == "stream" and lab.stream is None:
+    if made.draft == "stream" and lab.stream is None:
         return "there is no streaming draft: name one with --streaming-draft"
-    if recipe.draft == "retrieve" and lab.datastore is None:
+    if made.draft == "retrieve" and lab.datastore is None:
         return "there is no datastore: make one with 'mirror-mlx datastore' and name it with --datastore"
-    return refusal(lab.model) if recipe.length else None
+    return refusal(lab.model) if made.length else None
 
 
-def _made(name: str, recipe: Recipe, lab: Lab) -> Method:
+def _made(name: str, made: Recipe, lab: Lab) -> Method:
     model = view(lab.model)
     if name == BASE:
         return Plain(model, lab.tokenizer)
-    if recipe.length:
-        return MlxSpeculation(name, model, view(lab.ar), lab.tokenizer, recipe.length, lab.pass_ms / 1e3)  # type: ignore[arg-type]
-    options = {**lab.options, **recipe.options, "draft_timeout": 30.0}
+    if made.length:
+        return MlxSpeculation(name, model, view(lab.ar), lab.tokenizer, made.length, lab.pass_ms / 1e3)  # type: ignore[arg-type]
+    options = {**lab.options, **made.options, "draft_timeout": 30.0}
     if options.get("adaptive"):
         options["num_draft_tokens"] = max(LONGEST, options.get("num_draft_tokens", 0))
     parts = Parts(for_device())
-    draft = _draft(recipe.draft, model, lab, options)
+    draft = _draft(made.draft, model, lab, options)
     engine = Engine(
         model, lab.tokenizer, draft, draft_work=lab.cores.for_draft, submission=parts, tap=lab.adapter, **options
     )
     return Ours(name, engine, parts)
 
 
-def _draft(kind: str | None, model: nn.Module, lab: Lab, options: Mapping[str, Any]) -> Draft | Proposer | None:
+def _draft(kind: str | None, model: nn.Module, lab: Lab, options: dict[str, Any]) -> Draft | Proposer | None:
     if kind is None:
         return None
     draft: Draft
@@ -145,7 +162,7 @@ def _draft(kind: str | None, model: nn.Module, lab: Lab, options: Mapping[str, A
     elif kind == "stream":
         draft = loading.load_draft(lab.stream, model, lab.tokenizer)  # type: ignore[arg-type]
         if isinstance(draft, Streaming):  # as the engine would, which does not see it behind its pace
-            draft.use(None, length=options.get("num_draft_tokens"))
+            draft.use(None, exact=options.pop("stream_mode", "") == "exact", length=options.get("num_draft_tokens"))
     else:
         made_with = fingerprint(lab.tokenizer.get_vocab()) if kind == "retrieve" else None
         return by_name(kind, datastore=lab.datastore, tokenizer=made_with)

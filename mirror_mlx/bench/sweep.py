@@ -1,7 +1,8 @@
 """Does the latency law predict? One setting after another is measured in the lab and laid beside `equation.law`.
 
 Each factor is varied alone around the settings given. The parts that go into the law are taken from the same run: the
-bare verification, the tap, the draft's pass, the exchanges and the hit rate; what it predicts is the time of a step.
+verification with its tap while no draft runs, the draft's pass, the exchanges, the hit rate and whose the hits are;
+what it predicts is the time of a step.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -68,14 +69,16 @@ def compared(found: dict[str, Any], predictor: str) -> dict[str, Any]:
     counts, times = found["steps_by_next"], found["step_ms_by_next"]
     measured = sum(counts[kind] * times[kind] for kind in counts) / sum(counts.values())
     parts = Parts(
-        found["verify_ms"], found["tap_ms"] if predictor != "draft" else None, found["pass_ms"], found["passes"],
+        found["tapped_verify_ms"], found["tap_ms"] if predictor != "draft" else None, found["pass_ms"], found["passes"],
         found["rendezvous_us"] / 1e3,
     )  # fmt: skip
-    said = predicted(parts, found["hit_rate"], own=predictor != "tap")
+    share = found["own_share"]
+    said = predicted(parts, found["hit_rate"], own=predictor != "tap", own_share=1.0 if share is None else share)
     return {
         "measured_ms": measured, "predicted_ms": said.mean, "error": said.mean / measured - 1,
         "predicted_hit_ms": said.hit, "predicted_miss_ms": said.miss, "step_ms_by_next": times,
         "own_rollout_ms": said.own, "tap_rollout_ms": said.tapped, "fits": max(said.own, said.tapped) <= parts.verify,
-        **{name: found[name] for name in ("verify_ms", "tap_ms", "pass_ms", "passes", "hit_rate", "tokens_per_step",
-                                          "hidden_share", "identical", "other_programs_cores")},
+        **{name: found[name] for name in ("verify_ms", "tapped_verify_ms", "tap_ms", "pass_ms", "passes", "hit_rate",
+                                          "own_share", "tokens_per_step", "hidden_share", "identical",
+                                          "other_programs_cores")},
     }  # fmt: skip

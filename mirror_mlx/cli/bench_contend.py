@@ -8,7 +8,7 @@ from contextlib import redirect_stdout
 from typing import Any
 
 from mirror_mlx.cli import flags
-from mirror_mlx.cli.measuring import cell, parameters, progress, rounded
+from mirror_mlx.cli.measuring import add_prompts, cell, parameters, progress, rounded
 
 DESCRIPTION = """\
 Does speculation still gain while something else uses the machine? Beside a busy program on the target's core, on the
@@ -55,9 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("--seed", 0, "of problems"),
     ):
         group.add_argument(flag, metavar="N", type=int, default=default, help=f"{what} (default: {default})")
-    group.add_argument(
-        "--prompts", metavar="FILE", help=".jsonl, or a prompt a line (default: word problems no model was trained on)"
-    )
+    add_prompts(group)
     group.add_argument("--json", action="store_true", help="one JSON object with every figure")
     group = parser.add_argument_group("decoding")
     for flag, default, what in (

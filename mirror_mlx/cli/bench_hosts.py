@@ -8,7 +8,7 @@ from contextlib import redirect_stdout
 from typing import Any
 
 from mirror_mlx.cli import flags
-from mirror_mlx.cli.measuring import cell, progress, rounded
+from mirror_mlx.cli.measuring import add_prompts, cell, progress, rounded
 from mirror_mlx.messages import DRAFT_HOSTS
 
 DESCRIPTION = """\
@@ -46,9 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("--seed", 0, "of problems and sampling"),
     ):
         parser.add_argument(flag, metavar="N", type=int, default=default, help=f"{what} (default: {default})")
-    parser.add_argument(
-        "--prompts", metavar="FILE", help=".jsonl, or a prompt a line (default: word problems no model was trained on)"
-    )
+    add_prompts(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object with every figure")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mirror_mlx.cli import flags
-from mirror_mlx.cli.measuring import check_plot, parameters, progress, rounded, written
+from mirror_mlx.cli.measuring import add_prompts, check_plot, parameters, progress, rounded, written
 from mirror_mlx.messages import PREDICTORS
 
 DESCRIPTION = """\
@@ -54,8 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group = parser.add_argument_group("measurement")
     group.add_argument("--steps", metavar="N", type=int, default=100, help="steps to measure, at least (default: 100)")
-    group.add_argument("--prompts", metavar="FILE", help=".jsonl, or a prompt a line (default: built-in word problems)")
-    group.add_argument("--held-out", metavar="X", type=float, default=0.0, help="only the last share X of that file")
+    add_prompts(group)
     group.add_argument(
         "--unpaced",
         action=argparse.BooleanOptionalAction,

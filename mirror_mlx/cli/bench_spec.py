@@ -49,7 +49,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--limit", metavar="N", type=int, default=10, help="questions of each category (default: 10); 0: all"
     )
-    group.add_argument("--methods", metavar="NAME", nargs="+", help="plain always runs (default: all)")
+    group.add_argument(
+        "--methods", metavar="NAME", nargs="+", help="plain always runs; mlx-sd@N has windows of N (default: all)"
+    )
     group.add_argument("--temp", metavar="N", type=float, nargs="+", default=[0.0, 1.0], help="default: 0 1")
     for flag, default, what in (
         ("--runs", 3, "how often everything is answered"),

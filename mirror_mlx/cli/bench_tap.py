@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mirror_mlx.cli import flags
-from mirror_mlx.cli.measuring import check_plot, progress, rounded, written
+from mirror_mlx.cli.measuring import add_prompts, check_plot, progress, rounded, written
 from mirror_mlx.errors import UsageError
 
 if TYPE_CHECKING:
@@ -40,9 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--temp", metavar="N", type=float, nargs="+", default=[0.0, 1.0], help="temperatures (default: 0 1)"
     )
-    group.add_argument(
-        "--prompts", metavar="FILE", help=".jsonl, or a prompt a line (default: word problems no model was trained on)"
-    )
+    add_prompts(group)
     for flag, default, what in (("--limit", 40, "at most so many prompts"), ("--max-tokens", 160, "longest answer")):
         short = ["-m"] if flag == "--max-tokens" else []
         group.add_argument(flag, *short, metavar="N", type=int, default=default, help=f"{what} (default: {default})")

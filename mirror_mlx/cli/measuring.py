@@ -25,6 +25,17 @@ def parameters(text: str) -> int:
         raise argparse.ArgumentTypeError(f"{text!r} is no number of parameters, such as 131M") from None
 
 
+def add_prompts(group: argparse._ActionsContainer) -> None:
+    """`--prompts` and `--held-out`."""
+    group.add_argument(
+        "--prompts", metavar="FILE", help=".jsonl, or a prompt a line (default: word problems no model was trained on)"
+    )
+    group.add_argument(
+        "--held-out", metavar="X", type=float, default=0.0, help="only the last share X of that file, as training's "
+        "--held-out keeps it aside"
+    )  # fmt: skip
+
+
 def check_plot(path: str) -> None:
     flags.check_writable(path, "--plot")
     if Path(path).suffix.lower() not in (".png", ".svg", ".pdf"):
