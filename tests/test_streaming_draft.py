@@ -247,3 +247,14 @@ def test_a_window_that_passes_do_not_divide_begins_with_the_short_one(length, co
         found.append(len(said[keys[0]]))
     assert found == expected
     draft.close()
+
+
+@pytest.mark.skipif(mx.default_device() != mx.Device(mx.cpu), reason="a GPU takes any number of rows")
+def test_on_a_cpu_a_pass_takes_as_many_branches_as_are_worth_it():
+    draft = StreamingDraft(MlxSegments(streams.tiny()))
+    trust = draft.width
+    draft.use(None, exact=True)
+    exact = draft.width
+    draft.use(0)
+    assert exact < trust < draft.width
+    assert exact * (1 + draft._segments.streams) ** 2 <= draft._segments.rows

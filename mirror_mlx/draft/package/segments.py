@@ -21,6 +21,7 @@ class PackageSegments:
         shapes, ids = manifest.shapes, kept.head_ids
         self.vocab_size, self.streams, self.context_length = shapes.vocab_size, shapes.streams, None
         self.columns = (shapes.first, shapes.second)
+        self.rows = None
         self._manifest, self._host, self._kept, self._used = manifest, host, kept, 0
         rows = np.arange(shapes.head_size) if ids is None else ids
         self._rows = np.append(rows, np.zeros(-len(rows) % shapes.buckets, rows.dtype))

@@ -69,11 +69,12 @@ class StreamingDraft:
 
     @property
     def width(self) -> int | None:
-        if self._segments.columns is None:
-            return None
-        first, second = self._segments.columns
         passed = 1 + self.streams
-        return max(1, min(first // passed, second // (passed**2 if self.exact else passed + self.streams)))
+        rows = passed**2 if self.exact else passed + self.streams  # of a branch, in the second segment
+        if self._segments.columns is None:
+            return None if self._segments.rows is None else max(1, self._segments.rows // rows)
+        first, second = self._segments.columns
+        return max(1, min(first // passed, second // rows))
 
     def begin(self, sampling: Sampling) -> None:
         self._sampler = Sampler(sampling)

@@ -13,6 +13,7 @@ from mirror_mlx.draft.streaming.model import StreamingModel
 from mirror_mlx.draft.streaming.predictions import Full, Predictions
 
 _STEP = 256  # slots by which a buffer grows
+_CPU_ROWS = 96  # a core's passes are no faster with fewer rows, and soon slower with more
 
 
 class Segments(Protocol):
@@ -23,6 +24,8 @@ class Segments(Protocol):
     context_length: int | None
     columns: tuple[int, int] | None
     """How many rows of the first segment and of the second one pass takes; None: any number."""
+    rows: int | None
+    """Rows of the second segment beyond which a pass takes longer in proportion; None: that is not so, or not known."""
 
     @property
     def used(self) -> int:
@@ -54,6 +57,7 @@ class MlxSegments:
         self.streams = config.streams
         self.context_length = config.context_length
         self.columns = None
+        self.rows = _CPU_ROWS if mx.default_device() == mx.Device(mx.cpu) else None
         self.full = False
         self.model = model
         self._layers = [model.layers(1), model.layers(2)]
