@@ -86,22 +86,24 @@ class Decoding:
         return self.mode == "mirror" and self.options.predictor != "draft"
 
     def prefill(self, progress: Progress | None) -> None:
-        """Both devices take in the prompt, all but its last token: that one is the first step's pending token.
-
-        The first window follows the prompt, whatever the target makes of it: the draft goes on to it meanwhile.
-        """
+        """Both devices take in the prompt, all but its last token: that one is the first step's pending token."""
         context = self._tokens[:-1]
         if self._proposer is not None:
             self._proposer.begin(self._tokens)
         if self._draft is not None and self.mode != "ar":
-            plan = self._plan(Window(), ahead=1)
-            opens = plan.fallback == "jit" and plan.length > 0 and len(context) > 0
-            self._draft.begin(self._sampling, self._trace, context[:-1] if opens else context)
-            if opens and (ticket := self._draft.start(-1, replace(plan, predictor=None), context)):
-                self._draft.resolve(ticket, Outcome(0, self._tokens[-1]))
-                self._opening = ticket
+            self._open(self._draft, context)
         with self._trace.span("target", "prefill", -1):
             self._target.prefill(context, Sampler(self._sampling), progress)
+
+    def _open(self, draft: Rendezvous, context: list[int]) -> None:
+        """The draft begins, and goes on to the first window, which follows the prompt whatever the target makes of it:
+        a step before the first, whose outcome is the prompt's last token."""
+        plan = replace(self._plan(Window(), ahead=1), predictor=None)
+        waits = plan.fallback == "jit" and plan.length > 0 and len(context) > 0
+        draft.begin(self._sampling, self._trace, context[:-1] if waits else context)
+        if waits and (ticket := draft.start(-1, plan, context)):
+            draft.resolve(ticket, Outcome(0, self._tokens[-1]))
+            self._opening = ticket
 
     def steps(self) -> Iterator[Emitted]:
         """The loop."""

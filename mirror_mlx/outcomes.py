@@ -85,7 +85,6 @@ def roots(candidates: Candidates, window: Sequence[int], kappa: int, taken: Coll
     return found
 
 
-def allocate(found: Sequence[Root], budget: int, taken: Collection[Key] = ()) -> list[Root]:
-    """The `budget` most likely roots, best first, without those in `taken`. Ties: lower row, lower token."""
-    fresh = [root for root in found if root.key not in taken]
-    return sorted(fresh, key=lambda root: (-root.score, root.row, root.token))[: max(budget, 0)]
+def allocate(found: Sequence[Root], budget: int) -> list[Root]:
+    """The `budget` most likely roots, best first. Ties: lower row, lower token."""
+    return sorted(found, key=lambda root: (-root.score, root.row, root.token))[: max(budget, 0)]

@@ -210,4 +210,4 @@ class Round:
         self._scores = {root.key: root.score for root in named}
         taken = {*self.cache.keys, *(root.key for root in self._unopened)}
         found = roots(candidates, self.plan.window, self.plan.kappa, taken)
-        self._unopened += allocate(found, budget, taken)
+        self._unopened += allocate(found, budget)

@@ -38,7 +38,7 @@ def timeline():
         spans=[Span("target", name, step, a * MS, b * MS) for name, step, a, b in target]
         + [Span("draft", name, step, a * MS, b * MS) for name, step, a, b in draft],
         steps=[
-            StepTrace(0, FULL, Outcome(2, 5), roots=4, next="hit", waited=2000),
+            StepTrace(0, FULL, Outcome(2, 5), roots=4, next="hit", waited=2000, foreseen="draft"),
             StepTrace(1, FULL, Outcome(0, 5), roots=4, next="jit", waited=8 * MS),
             StepTrace(2, Window((1,), "jit"), Outcome(1, 5), roots=4, next="none"),
         ],
@@ -53,7 +53,7 @@ def test_a_step_lasts_until_the_next_one_starts():
     assert first.passes == (4 * MS,)
 
 
-def test_short_windows_and_the_last_step_do_notparameters():
+def test_short_windows_and_the_last_step_do_not_count():
     assert [step.next for step in figures.steps_of(timeline(), 2)] == ["hit", "jit"]
     assert figures.steps_of(timeline(), 1) == []
 
@@ -69,6 +69,7 @@ def test_the_figures_of_a_sample():
     assert found["rendezvous_us"] == 5
     assert found["hit_rate"] == 0.5
     assert found["hit_rate_by_row"] == [0.0, None, 1.0]
+    assert found["own_share"] == 1.0
     assert found["tokens_per_step"] == 2
     assert found["step_ms_by_next"] == {"hit": 11, "jit": 19}
     assert found["pass_ms"] == 4
@@ -77,6 +78,7 @@ def test_the_figures_of_a_sample():
 def test_no_steps_no_figures():
     found = figures.summarise(figures.Sample(), [])
     assert found["step_over_verify"] == found["hit_rate"] == found["hidden_share"] == 0
+    assert found["own_share"] is None
 
 
 def test_the_plot_shows_where_the_target_waits():
@@ -115,8 +117,11 @@ def test_the_whole_command(folder, tmp_path, capsys):
     assert not err or "other programs" in err
 
 
-def test_in_words_and_sampled(folder, capsys):
+def test_in_words_sampled_and_on_prompts_of_ones_own(folder, tmp_path, capsys):
+    file = tmp_path / "asked.txt"
+    file.write_text("Never asked.\nWhy is the sky blue?\n")
     command = ["bench", "law", "--model", str(folder), *LAB, "--no-unpaced", "--temp", "1", "--predictor", "draft"]
+    command += ["--prompts", str(file), "--held-out", "0.5"]
     assert main(command) == 0
     out = capsys.readouterr().out
     assert "step ÷ bare verify" in out

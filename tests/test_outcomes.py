@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirror_mlx.messages import Candidates, Root
+from mirror_mlx.messages import Candidates
 from mirror_mlx.outcomes import allocate, pool, reach, roots
 
 probability = st.floats(0, 1)
@@ -46,8 +46,8 @@ def test_allocation_keeps_the_best_and_never_more_than_the_budget(prediction, bu
 
 
 def test_what_is_taken_is_not_given_again():
-    found = [Root(0, 1, 0.5), Root(1, 2, 0.4), Root(1, 3, 0.1)]
-    assert [root.key for root in allocate(found, 2, taken={(0, 1)})] == [(1, 2), (1, 3)]
+    candidates = Candidates(tokens=[[7, 8, 6]], probs=[[0.6, 0.3, 0.1]], own=[])
+    assert [root.key for root in roots(candidates, [], kappa=2, taken={(0, 7)})] == [(0, 8), (0, 6)]
 
 
 def test_a_score_is_reach_times_the_renormalised_probability():

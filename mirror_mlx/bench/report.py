@@ -100,7 +100,7 @@ def write(paths: Sequence[str], out: Path, title: str = TITLE) -> int:
 
 
 def about() -> dict[str, str]:
-    """When and on what the page was made."""
+    """When, on what and with what the page was written. What was measured, and where, each section says."""
     found = {"mirror-mlx": __version__}
     for name in ("mlx", "mlx-lm"):
         try:
@@ -109,7 +109,7 @@ def about() -> dict[str, str]:
             continue
     versions = ", ".join(f"{name} {number}" for name, number in found.items())
     return {
-        "date": time.strftime(_DATE),
-        "machine": f"{platform.system()} {platform.release()}, {platform.machine()}, {os.cpu_count()} cores",
-        "versions": f"{versions}, Python {platform.python_version()}",
+        "written": time.strftime(_DATE),
+        "written on": f"{platform.system()} {platform.release()}, {platform.machine()}, {os.cpu_count()} cores",
+        "written with": f"{versions}, Python {platform.python_version()}",
     }
