@@ -51,7 +51,8 @@ def tokenizer(pair):
 
 @pytest.fixture(scope="module")
 def lab(pair):
-    return lab_of(Folders.of(str(pair)), {"num_draft_tokens": 3, "kappa": 2, "max_roots": 6}, Cores())
+    folders = Folders.of(str(pair), ar=str(pair / "draft-ar"))
+    return lab_of(folders, {"num_draft_tokens": 3, "kappa": 2, "max_roots": 6}, Cores())
 
 
 def said(method, prompt=PROMPT, limit=24, sampling=Sampling()):
@@ -221,7 +222,7 @@ def test_names_and_folders(pair, tmp_path):
     with pytest.raises(UsageError, match="choose from plain"):
         spec_methods.chosen(["nonsense-of-any-kind"])
     found = Folders.of(str(pair))
-    assert (found.ar.name, found.stream.name, found.target.name) == ("draft-ar", "draft", "target")
+    assert (found.ar.name, found.stream.name, found.target.name) == ("draft", "draft", "target")  # one for all
     alone = Folders.of(str(pair / "target"), ar=str(pair / "draft-ar"))
     assert (alone.ar, alone.stream) == (pair / "draft-ar", None)
     main_stream = Folders.of(str(pair), ar=str(pair / "draft"))

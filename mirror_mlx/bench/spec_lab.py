@@ -28,8 +28,8 @@ class Folders:
 
     @classmethod
     def of(cls, model: str, ar: str | None = None, stream: str | None = None) -> "Folders":
-        """ar, stream: names of drafts; None: the first of its kind in the pair's folder. Where no autoregressive draft
-        is to be had, the streaming draft's main stream is one.
+        """ar, stream: names of drafts. None: the first streaming draft in the pair's folder, and its main stream as the
+        autoregressive draft, so that all methods have the same; without one, the first autoregressive draft there.
 
         Raises ModelError and DraftError for what is not there, or is a draft of the other kind.
         """
@@ -39,13 +39,13 @@ class Folders:
         for file in sorted(whole.glob("*/config.json")) if pair else ():
             if file.parent.name != "target":
                 own.setdefault(streaming.is_streaming(file.parent), file.parent)
-        found = [own.get(False), own.get(True)]
+        found = [own.get(True) or own.get(False), own.get(True)]
         for i, (name, flag) in enumerate(((ar, "--draft-model"), (stream, "--streaming-draft"))):
             if name is not None:
                 found[i] = folder = hub.find(name, DraftError)
                 if i and not streaming.is_streaming(folder):
                     raise DraftError(f"{flag} {name}: that is no streaming draft")
-        return cls(whole, whole / "target" if pair else whole, found[0] or found[1], found[1])
+        return cls(whole, whole / "target" if pair else whole, *found)
 
 
 @dataclass(frozen=True, slots=True)

@@ -224,13 +224,14 @@ def _run(
 
 
 def _against(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Each streaming variant against the autoregressive one of the same mode and temperature."""
+    """Each streaming variant against the autoregressive one of the same mode and temperature: a draft of its own, or
+    else the main stream."""
     found = []
     for row in rows:
         base = next(
             (
                 other
-                for other in rows
+                for other in sorted(rows, key=lambda other: other["variant"].endswith(MAIN))
                 if other["tokens_per_pass"] <= 1 < row["tokens_per_pass"]
                 and (other["mode"], other["temperature"]) == (row["mode"], row["temperature"])
             ),

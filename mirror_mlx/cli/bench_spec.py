@@ -29,7 +29,9 @@ _QUIET = 60  # seconds between lines about progress where there is no terminal
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("pair")
     group.add_argument("--model", metavar="NAME", default="demo", help="target, or a pair (default: demo)")
-    group.add_argument("--draft-model", metavar="NAME", help="autoregressive draft (default: the pair's own)")
+    group.add_argument(
+        "--draft-model", metavar="NAME", help="autoregressive draft (default: the streaming draft's main stream)"
+    )
     group.add_argument("--streaming-draft", metavar="NAME", help="streaming draft (default: the pair's own)")
     group.add_argument("--datastore", metavar="FILE", help="for rest: see mirror-mlx datastore")
     group = parser.add_argument_group("measurement")
