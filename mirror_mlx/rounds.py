@@ -43,7 +43,7 @@ class Expand:
 
 @dataclass(frozen=True, slots=True)
 class Advance:
-    """One draft pass over the branches of these roots, those first that it should take where it cannot take all."""
+    """One draft pass over the branches of these roots; where it cannot take all, over the first of them."""
 
     keys: tuple[Key, ...]
 
@@ -97,7 +97,6 @@ class Round:
         self._tap: Candidates | None = None
         self._draft: Candidates | None = None
         self._own: frozenset[Key] = frozenset()
-        self._scores: dict[Key, float] = {}
         self._unopened: list[Root] = []
         self._source: Source | None = None
         from_tap = plan.predictor in ("tap", "hybrid") and plan.tap
@@ -169,9 +168,7 @@ class Round:
             return self._next_settling(self._outcome)
         if self._unopened:
             return Expand(tuple(self._unopened))
-        # Where a pass does not take all of them: what is begun is finished, then the likeliest come.
-        ranked = sorted(self.cache.unfinished, key=lambda key: (not self.cache.get(key), -self._scores.get(key, 0.0)))
-        return Advance(tuple(ranked)) if ranked else Wait()
+        return Advance(self.cache.unfinished) if self.cache.unfinished else Wait()
 
     def _next_settling(self, outcome: Outcome) -> Action:
         key = outcome.key
@@ -206,8 +203,6 @@ class Round:
         return tap if self._draft is None else pool(self._draft, tap)
 
     def _queue(self, candidates: Candidates, budget: int) -> None:
-        named = roots(candidates, self.plan.window, self.plan.vocab_size)
-        self._scores = {root.key: root.score for root in named}
         taken = {*self.cache.keys, *(root.key for root in self._unopened)}
         found = roots(candidates, self.plan.window, self.plan.kappa, taken)
         self._unopened += allocate(found, budget)
