@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import mlx.core as mx
 
 from mirror_mlx.lookup import Proposer
-from mirror_mlx.messages import Outcome, Window
+from mirror_mlx.messages import HITS, Outcome, Window
 from mirror_mlx.options import Options
 from mirror_mlx.rendezvous import Rendezvous
 from mirror_mlx.rounds import Plan
@@ -200,7 +200,7 @@ class Decoding:
         began = clock()
         window = self._window(ticket)
         note.waited, note.next = clock() - began, window.source
-        if ticket is not None and window.source in ("hit", "partial"):
+        if ticket is not None and window.source in HITS:
             note.foreseen = ticket.round.foreseen(outcome.key)
         note.busy += note.waited
         self._trace.add("target", "collect", note.step, began, began + note.waited)

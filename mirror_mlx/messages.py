@@ -16,6 +16,8 @@ Source = Literal["hit", "partial", "jit", "lookup", "empty", "none"]
 PREDICTORS: tuple[Predictor, ...] = ("tap", "draft", "hybrid")
 FALLBACKS: tuple[Fallback, ...] = ("jit", "empty", "lookup", "recycle", "lookahead", "retrieve")
 MODES: tuple[Mode, ...] = ("auto", "mirror", "sd", "ar")
+HITS: tuple[Source, ...] = ("hit", "partial")
+"""Sources of windows whose outcome was prepared for."""
 DRAFT_HOSTS = ("auto", "coreml", "coremltools", "reference", "mlx")
 
 Key = tuple[int, int]

@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Literal
 
-from mirror_mlx.messages import Fault, Outcome, Window
+from mirror_mlx.messages import HITS, Fault, Outcome, Window
 
 Lane = Literal["target", "draft"]
 clock = time.perf_counter_ns
@@ -173,7 +173,7 @@ def summarise(trace: Trace, *, tokens: int, mode: str, reason: str, **rates: flo
     busy = [sum(end - start for start, end in spans) for spans in draft.values()]
     hidden = [overlap(spans, [verify[step]]) for step, spans in draft.items() if step in verify]
     predicted = [step for step in trace.steps if step.next != "none"]
-    hits = [step for step in predicted if step.next in ("hit", "partial")]
+    hits = [step for step in predicted if step.next in HITS]
     rows = 1 + max((step.outcome.accepted for step in predicted), default=-1)
     by_row = tuple(
         (sum(s.outcome.accepted == row for s in hits) / n) if n else None

@@ -5,7 +5,6 @@ it is finished, here it is always finished. The rates are those of a draft that 
 """
 
 import json
-import os
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from typing import Any
 import mlx.core as mx
 
 from mirror_mlx import loading
+from mirror_mlx.bench import files
 from mirror_mlx.bench import prompts as asking
 from mirror_mlx.bench.hits import DEPTH, KAPPAS, PER_ROW, PER_STEP, Record, Tally, Tap, best_exit, used
 from mirror_mlx.draft import Draft
@@ -253,8 +253,6 @@ def write(file: Path, found: dict[str, Any]) -> None:
             setup["prompts"] = Path(setup["prompts"]).name
         about["hits"] = _brief(found | {"setup": setup})
         text = json.dumps(about, indent=1, ensure_ascii=False)
-        partial = file.with_name(f".{file.name}")
-        partial.write_text(_NUMBERS.sub(lambda list_: " ".join(list_[0].split()), text) + "\n", encoding="utf-8")
-        os.replace(partial, file)
+        files.replace(file, _NUMBERS.sub(lambda list_: " ".join(list_[0].split()), text) + "\n")
     except (OSError, ValueError, AttributeError, TypeError) as reason:
         raise MirrorError(f"{file} cannot be written: {' '.join(str(reason).split())}") from None

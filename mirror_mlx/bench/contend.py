@@ -100,12 +100,8 @@ class Settings:
         for name in ("limit", "max_tokens", "rounds"):
             if not 1 <= getattr(self, name) < 1e12:
                 raise UsageError(f"{name} is {getattr(self, name)}: it must be 1 or more")
-        self.lab()
-
-    def lab(self) -> law.Settings:
-        """The same, for what is shared with the latency law."""
-        names = law.Settings.__dataclass_fields__
-        return law.Settings(**{name: value for name, value in asdict(self).items() if name in names})
+        shared = {name: value for name, value in asdict(self).items() if name in law.Settings.__dataclass_fields__}
+        law.Settings(**shared)
 
 
 def loads(cores: Cores) -> list[Load]:

@@ -8,6 +8,15 @@ the tap or the outcome arrives. Pure: milliseconds in, milliseconds out.
 from dataclasses import dataclass
 from math import ceil
 
+FACTORS = {
+    "num_draft_tokens": (1, 3, 5, 7, 10),
+    "kappa": (1, 2, 4, 8),
+    "exit_layer": (1, 2, 4, 6),
+    "streams": (0, 1, 2),
+    "pass_ms": (5.0, 10.0, 20.0, 40.0),
+}
+"""What is varied, and how: window, fan-out, depth of the tap, streams, and the draft's size as its pass time."""
+
 
 @dataclass(frozen=True, slots=True)
 class Parts:

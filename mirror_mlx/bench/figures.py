@@ -5,9 +5,11 @@ from dataclasses import dataclass, field
 from statistics import fmean, median
 from typing import Any
 
+from mirror_mlx.messages import HITS
 from mirror_mlx.trace import Trace, overlap
 
-HITS = ("hit", "partial")
+BUSY = 0.15
+"""Cores in other programs' hands, above which times are not what was measured alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,7 @@ def summarise(sample: Sample, bare: Sequence[int]) -> dict[str, Any]:
     handovers = [step.waited for step in steps if step.next == "hit"]
     predicted = [step for step in steps if step.roots]
     drafted = sum(step.draft for step in steps)
-    by_kind = {kind: [s.wall for s in steps if s.next == kind] for kind in ("hit", "partial", "jit", "empty")}
+    by_kind = {kind: [s.wall for s in steps if s.next == kind] for kind in (*HITS, "jit", "empty")}
     return {
         "verify_ms": _ms(bare),
         "step_ms": _ms(walls),
@@ -112,6 +114,17 @@ def summarise(sample: Sample, bare: Sequence[int]) -> dict[str, Any]:
         "draft_ms_p10_p90": _spread([step.draft for step in steps]),
         "hidden_draft_ms_p10_p90": _spread([step.hidden for step in steps]),
     }
+
+
+def disturbed(cores: float | None) -> str | None:
+    """What to say where other programs took so many cores meanwhile; None: nothing.
+
+    >>> disturbed(0.5), disturbed(0.1), disturbed(None)
+    ('other programs took 0.50 cores meanwhile: measure again when idle', None, None)
+    """
+    if cores is None or cores <= BUSY:
+        return None
+    return f"other programs took {cores:.2f} cores meanwhile: measure again when idle"
 
 
 def quantile(values: Sequence[float], share: float) -> float:

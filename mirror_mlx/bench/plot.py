@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mirror_mlx.messages import HITS
+
 if TYPE_CHECKING:
     from mirror_mlx.bench.law import Run
 
@@ -65,7 +67,7 @@ def choose(runs: "Sequence[Run]", length: int) -> "tuple[Run, int]":
             if all(len(step.window.tokens) == length and step.next != "none" for step in stretch):
                 fallback = fallback or (run, first)
                 kinds = [step.next for step in stretch]
-                if len(stretch) == STEPS and any(kind not in ("hit", "partial") for kind in kinds[1:-1]):
+                if len(stretch) == STEPS and any(kind not in HITS for kind in kinds[1:-1]):
                     return run, first
     return fallback or (runs[0], 0)
 

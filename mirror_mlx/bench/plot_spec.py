@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from mirror_mlx.bench.spec_figures import OVERALL
 from mirror_mlx.bench.spec_run import BASE
 
-_PEER, _OURS, _SERIAL = "#8a8f98", "#1f6fb2", "#8fc1e8"
+_COLOURS = {"peer": "#8a8f98", "serial": "#8fc1e8", "parallel": "#1f6fb2"}
 
 
 def draw(found: Mapping[str, Any], path: Path, caption: str) -> None:
@@ -46,7 +46,9 @@ def _bars(axes: Any, shown: Sequence[tuple[str, float, float, float]], title: st
     means = [mean for _, mean, _, _ in shown]
     spreads = [[low for _, _, low, _ in shown], [high for _, _, _, high in shown]]
     places = range(len(shown))
-    axes.barh(places, means, xerr=spreads, color=[_colour(name) for name in names], height=0.7, error_kw={"lw": 1})
+    axes.barh(
+        places, means, xerr=spreads, color=[_COLOURS[family(name)] for name in names], height=0.7, error_kw={"lw": 1}
+    )
     for place, mean, high in zip(places, means, spreads[1], strict=True):
         axes.annotate(
             f"{mean:.2f}", (mean + high, place), xytext=(4, 0), textcoords="offset points", va="center", fontsize=8
@@ -59,10 +61,11 @@ def _bars(axes: Any, shown: Sequence[tuple[str, float, float, float]], title: st
     axes.margins(x=0.12)
 
 
-def _colour(name: str) -> str:
+def family(name: str) -> Literal["peer", "serial", "parallel"]:
+    """Whose method this is, and whether its draft works beside the target."""
     if name == BASE or name.startswith("mlx-sd"):
-        return _PEER
-    return _OURS if name.startswith(("saguaro", "mirror", "hybrid")) else _SERIAL
+        return "peer"
+    return "parallel" if name.startswith(("saguaro", "mirror", "hybrid")) else "serial"
 
 
 def _by_task(axes: Any, at: Mapping[str, Any]) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from mirror_mlx.bench import files
 from mirror_mlx.errors import DataError, PromptError, UsageError
 from mirror_mlx.problems import exam
 from mirror_mlx.prompts import encode
@@ -63,14 +64,7 @@ def lines(path: str, flag: str = "--prompts", held_out: float = 0.0) -> list[tup
     held_out  not all of them but this share from the end, at least one; 0: all
     """
     check_share(held_out)
-    try:
-        text = Path(path).expanduser().read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise DataError(f"there is no file {path!r}: check {flag}") from None
-    except UnicodeDecodeError:
-        raise DataError(f"{path} is not UTF-8 text") from None
-    except OSError as reason:
-        raise DataError(f"{path} cannot be read: {reason.strerror}") from None
+    text = files.read_text(path, f"check {flag}")
     found = [(f"{path}, line {i}", line) for i, line in enumerate(text.split("\n"), start=1) if line.strip()]
     return found[-max(1, int(len(found) * held_out)) :] if held_out else found
 

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from mirror_mlx import __version__
+from mirror_mlx.bench import files
 from mirror_mlx.bench.report_kinds import KINDS, recognise
 from mirror_mlx.bench.report_page import Section, page
 from mirror_mlx.bench.report_plots import draw, embedded
 from mirror_mlx.bench.report_tables import TEXTS
 from mirror_mlx.bench.report_timeline import Timeline
-from mirror_mlx.errors import DataError, MirrorError
+from mirror_mlx.errors import DataError
 
 TITLE = "mirror-mlx report"
 _DATE = "%Y-%m-%d %H:%M"
@@ -37,16 +38,8 @@ class Source:
 
 def read(path: str) -> Source:
     """Raises DataError for a file that cannot be read, is no JSON, or that no measurement wrote."""
-    file = Path(path).expanduser()
-    try:
-        content = file.read_text(encoding="utf-8")
-        written = time.strftime(_DATE, time.localtime(file.stat().st_mtime))
-    except FileNotFoundError:
-        raise DataError(f"there is no file {path!r}: give {_WANTED}") from None
-    except UnicodeDecodeError:
-        raise DataError(f"{path} is not UTF-8 text") from None
-    except OSError as reason:
-        raise DataError(f"{path} cannot be read: {reason.strerror}") from None
+    content = files.read_text(path, f"give {_WANTED}")
+    written = time.strftime(_DATE, time.localtime(Path(path).expanduser().stat().st_mtime))
     try:
         # JSON has no NaN; what Python writes as one is a figure that is not known.
         data = _clean(json.loads(content, parse_constant=lambda name: None))
@@ -88,15 +81,7 @@ def write(paths: Sequence[str], out: Path, title: str = TITLE) -> int:
     """Read the files and write the page, at once. Returns its size in bytes. Raises MirrorError."""
     sources = [read(path) for path in paths]
     sections = [section(source, number) for number, source in enumerate(sources, start=1)]
-    content = page(title, about(), sections).encode("utf-8", "replace")
-    partial = out.with_name(f".{out.name}")
-    try:
-        partial.write_bytes(content)
-        os.replace(partial, out)
-    except OSError as reason:
-        partial.unlink(missing_ok=True)
-        raise MirrorError(f"{out} cannot be written: {reason.strerror}") from None
-    return len(content)
+    return files.replace(out, page(title, about(), sections))
 
 
 def about() -> dict[str, str]:

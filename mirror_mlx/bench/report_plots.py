@@ -11,6 +11,7 @@ from typing import Any
 _INK = "#010203"  # a colour no picture has otherwise: it becomes the page's own
 _OTHERS_INK = ("#444444", "#444", "#555", "#262626")
 _BLUE, _PALE, _GREY, _GREEN = "#3f83c3", "#86b8de", "#8a8f98", "#2f8f57"
+_FAMILIES = {"peer": _GREY, "serial": _PALE, "parallel": _BLUE}
 _LONGEST = 48  # characters of a label
 _STYLE = {
     "svg.fonttype": "none", "svg.hashsalt": "mirror-mlx", "text.parse_math": False, "text.color": _INK,
@@ -133,18 +134,12 @@ def _tap(found: Any) -> Iterator[Callable[[Path], None]]:
 
 
 def _spec(found: Any) -> Iterator[Callable[[Path], None]]:
-    from mirror_mlx.bench.plot_spec import bars
+    from mirror_mlx.bench.plot_spec import bars, family
 
     for at in found["temperatures"]:
-        shown = [Bar(name, mean, low, high, _method(name)) for name, mean, low, high in bars(at)]
+        shown = [Bar(name, mean, low, high, _FAMILIES[family(name)]) for name, mean, low, high in bars(at)]
         if shown:
             yield _bars(shown, f"temperature {at['temperature']:g}: speed-up over plain decoding, all runs", "×", 1.0)
-
-
-def _method(name: str) -> str:
-    if name == "plain" or name.startswith("mlx-sd"):
-        return _GREY
-    return _BLUE if name.startswith(("saguaro", "mirror", "hybrid")) else _PALE
 
 
 def _speeds(rows: Sequence[Mapping[str, Any]], name: str) -> Iterator[Callable[[Path], None]]:

@@ -4,10 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
+from mirror_mlx.bench.figures import disturbed
 from mirror_mlx.bench.report_text import Column, Table, Text, between, cell, megabytes, table, text, titled
 from mirror_mlx.bench.report_timeline import Timeline
-
-_BUSY = 0.15  # cores in other programs' hands, above which times are not to be trusted
 
 _LAW = (
     ("verify_ms", "bare verify, ms"),
@@ -97,9 +96,8 @@ def _sweep(found: Any) -> Text:
 def _spec(found: Any) -> Text:
     from mirror_mlx.bench import spec_tables
 
-    tables = [Table(one.title, one.columns, one.rows) for one in spec_tables.tables(found)]
     facts = dict(zip(("pair", "questions", "decoding", "machine"), spec_tables.setup(found), strict=False))
-    return Text(facts, tables, [*spec_tables.verdict(found), *spec_tables.remarks(found)])
+    return Text(facts, list(spec_tables.tables(found)), [*spec_tables.verdict(found), *spec_tables.remarks(found)])
 
 
 def _tap(found: Any) -> Text:
@@ -182,9 +180,8 @@ def _trust(rows: Sequence[Mapping[str, Any]], setup: Mapping[str, Any]) -> list[
         lines.append("NOT all tokens were those of plain decoding.")
     elif any(row.get("identical") for row in rows):
         lines.append("All tokens were those of plain decoding.")
-    others = max(((of.get("other_programs_cores") or 0) for of in (*rows, setup)), default=0)
-    if others > _BUSY:
-        lines.append(f"Other programs took {others:.2f} cores meanwhile: the times are not to be trusted.")
+    if said := disturbed(max(((of.get("other_programs_cores") or 0) for of in (*rows, setup)), default=0)):
+        lines.append(f"{said[0].upper()}{said[1:]}.")
     return lines
 
 

@@ -127,13 +127,3 @@ def _check_same(file: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -
 def _brief(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 60 else text[:57] + "…"
-
-
-def write(file: Path, text: str) -> None:
-    """Replace a file at once. Raises MirrorError where that cannot be."""
-    partial = file.with_name(f".{file.name}")
-    try:
-        partial.write_text(text, encoding="utf-8")
-        os.replace(partial, file)
-    except OSError as reason:
-        raise MirrorError(f"{file} cannot be written: {reason.strerror}") from None

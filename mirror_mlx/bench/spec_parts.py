@@ -6,10 +6,9 @@ from typing import Any
 
 import mlx.core as mx
 
+from mirror_mlx.messages import HITS
 from mirror_mlx.target.submission import Submission
 from mirror_mlx.trace import Trace
-
-HITS = ("hit", "partial")
 
 
 class Parts:

@@ -1,27 +1,18 @@
 """What SpecBench found, in words and tables, and what it cannot say. Pure: figures in, text out."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from mirror_mlx.bench.figures import BUSY
+from mirror_mlx.bench.report_text import Table
 from mirror_mlx.bench.spec_figures import OVERALL, PARTS
 from mirror_mlx.bench.spec_run import BASE
 
 _CHAINS = ("pld", "lookahead", "recycle", "rest")
-_BUSY = 0.15  # cores in other programs' hands, above which the times are not the methods' alone
 _PARTS = {
     "prefix": "prefix", "tap": "tap", "verify": "suffix / verify", "draft": "draft, waited", "fallback": "fallback",
     "rest": "rest (Python)", "step": "step",
 }  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """title, and rows of text under columns; the first column is what a row is about."""
-
-    title: str
-    columns: Sequence[str]
-    rows: Sequence[Sequence[str]]
 
 
 def tables(found: Mapping[str, Any]) -> Iterator[Table]:
@@ -153,7 +144,7 @@ def _of_method(name: str, row: Mapping[str, Any]) -> Iterator[str]:
 def _disturbed(name: str, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     taken = {row["method"]: row["other_programs_cores"] or 0.0 for row in rows}
     least, most = min(taken, key=taken.__getitem__), max(taken, key=taken.__getitem__)
-    if taken[most] > _BUSY:
+    if taken[most] > BUSY:
         yield (
             f"{name}: the times are not to be trusted: other programs took from {taken[least]:.2f} cores, beside "
             f"{least}, to {taken[most]:.2f}, beside {most}"

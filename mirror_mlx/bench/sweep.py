@@ -11,19 +11,11 @@ from statistics import median
 from typing import Any
 
 from mirror_mlx.bench import law
-from mirror_mlx.bench.equation import Parts
+from mirror_mlx.bench.equation import FACTORS, Parts
 from mirror_mlx.bench.equation import law as predicted
 from mirror_mlx.errors import UsageError
 
 Report = Callable[[int, str], None]
-FACTORS = {
-    "num_draft_tokens": (1, 3, 5, 7, 10),
-    "kappa": (1, 2, 4, 8),
-    "exit_layer": (1, 2, 4, 6),
-    "streams": (0, 1, 2),
-    "pass_ms": (5.0, 10.0, 20.0, 40.0),
-}
-"""What is varied, and how: window, fan-out, depth of the tap, streams, and the draft's size as its pass time."""
 
 
 @dataclass(frozen=True)

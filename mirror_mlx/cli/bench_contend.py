@@ -8,7 +8,7 @@ from contextlib import redirect_stdout
 from typing import Any
 
 from mirror_mlx.cli import flags
-from mirror_mlx.cli.measuring import add_prompts, cell, parameters, progress, rounded
+from mirror_mlx.cli.measuring import add_lab, add_prompts, add_window, cell, progress, rounded
 
 DESCRIPTION = """\
 Does speculation still gain while something else uses the machine? Beside a busy program on the target's core, on the
@@ -17,7 +17,6 @@ that without any. All tokens are compared with plain decoding.
 
 The lab is that of bench law: an inflated target (--params), a paced draft (--pass-ms), a core for each.
 """
-_BUSY = 0.15  # cores in other programs' hands where there is no load, above which the loads are not ours alone
 _WIDTH = 120  # characters of the table
 _COLUMNS = (
     ("load", "busy", "{}"),
@@ -34,19 +33,7 @@ _COLUMNS = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("lab")
-    group.add_argument("--model", metavar="NAME", default="demo", help="target, or a pair (default: demo)")
-    group.add_argument("--draft-model", metavar="NAME", help="draft (default: the pair's own)")
-    group.add_argument(
-        "--params",
-        metavar="N",
-        type=parameters,
-        default=160_000_000,
-        help="inflate the target to N (default: 160M); 0: no",
-    )
-    group.add_argument(
-        "--pass-ms", metavar="MS", type=float, default=10.0, help="time of each draft pass (default: 10); 0: its own"
-    )
+    add_lab(parser)
     group = parser.add_argument_group("measurement")
     for flag, default, what in (
         ("--limit", 4, "at most so many prompts"),
@@ -58,15 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_prompts(group)
     group.add_argument("--json", action="store_true", help="one JSON object with every figure")
     group = parser.add_argument_group("decoding")
-    for flag, default, what in (
-        ("--num-draft-tokens", 7, "proposals in a window"),
-        ("--kappa", 8, "outcomes prepared for each row and predictor"),
-        ("--max-roots", 24, "all outcomes of a step"),
-    ):
-        group.add_argument(flag, metavar="N", type=int, default=default, help=f"{what} (default: {default})")
-    group.add_argument(
-        "--exit-layer", metavar="N", type=int, help="target layer the tap reads (default: where a rollout still fits)"
-    )
+    add_window(group)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -75,6 +54,7 @@ def run(args: argparse.Namespace) -> int:
         warnings.simplefilter("ignore")
         from mirror_mlx import blas
         from mirror_mlx.bench.contend import Settings, loads, measure
+        from mirror_mlx.bench.figures import disturbed
         from mirror_mlx.bench.lab import Cores
 
         settings = Settings(**{name: getattr(args, name) for name in Settings.__dataclass_fields__})
@@ -86,9 +66,8 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(found))
     else:
         _print(found)
-    others = max((row["load_cores"] or 0 for row in found["loads"] if row["kind"] == "none"), default=0)
-    if others > _BUSY:
-        print(f"mirror-mlx: other programs took {others:.1f} cores meanwhile: measure again when idle", file=sys.stderr)
+    if said := disturbed(max((row["load_cores"] or 0 for row in found["loads"] if row["kind"] == "none"), default=0)):
+        print(f"mirror-mlx: {said}", file=sys.stderr)
     if not all(row["identical"] for row in found["loads"]):
         print("mirror-mlx: a run's tokens were not those of plain decoding", file=sys.stderr)
         return 1
@@ -102,7 +81,7 @@ def _print(found: dict[str, Any]) -> None:
     console, setup = Console(highlight=False, soft_wrap=True), found["setup"]
     console.width = max(console.width, _WIDTH)  # a figure that is cut off is none
     pace = f"{setup['pass_ms']:g} ms a pass" if setup["pass_ms"] else "at its own speed"
-    console.print(f"target {setup['params'] / 1e6:.0f} M parameters, draft {pace}; {setup['cores']}")
+    console.print(f"target {setup['params'] / 1e6:.0f} M draft {pace}; {setup['cores']}")
     console.print(f"{setup['asked']} prompts, {setup['rounds']} rounds, at most {setup['max_tokens']} tokens\n")
     table = Table(box=None, padding=(0, 1, 0, 0))
     for name, title, _ in _COLUMNS:

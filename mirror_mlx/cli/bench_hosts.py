@@ -72,10 +72,12 @@ def _print(found: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from mirror_mlx.bench.figures import disturbed
+
     console, setup = Console(highlight=False, soft_wrap=True), found["setup"]
     console.print(f"{setup['prompts']} prompts, {setup['rounds']} rounds, target on {setup['device']}")
-    if (setup["other_programs_cores"] or 0) > 0.15:
-        console.print(f"other programs took {setup['other_programs_cores']:.2f} cores: the times are not to be trusted")
+    if said := disturbed(setup["other_programs_cores"]):
+        console.print(said)
     for temperature in dict.fromkeys(row["temperature"] for row in found["hosts"]):
         table = Table(title=f"temperature {temperature:g}", title_justify="left", box=None, padding=(0, 1, 0, 0))
         for name, title, _ in _COLUMNS:

@@ -8,8 +8,9 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
+from mirror_mlx.bench.equation import FACTORS
 from mirror_mlx.cli import flags
-from mirror_mlx.cli.measuring import add_prompts, check_plot, parameters, progress, rounded, written
+from mirror_mlx.cli.measuring import add_lab, add_prompts, add_window, check_plot, progress, rounded, written
 from mirror_mlx.messages import PREDICTORS
 
 DESCRIPTION = """\
@@ -34,24 +35,9 @@ ROWS = (
     ("steps", "steps"),
 )
 
-FACTORS = ("num_draft_tokens", "kappa", "exit_layer", "streams", "pass_ms")
-_BUSY = 0.15  # cores in other programs' hands, above which the figures are not this program's alone
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("lab")
-    group.add_argument("--model", metavar="NAME", default="demo", help="target, or a pair (default: demo)")
-    group.add_argument("--draft-model", metavar="NAME", help="draft (default: the pair's own)")
-    group.add_argument(
-        "--params",
-        metavar="N",
-        type=parameters,
-        default=160_000_000,
-        help="inflate the target to N (default: 160M); 0: no",
-    )
-    group.add_argument(
-        "--pass-ms", metavar="MS", type=float, default=10.0, help="time of each draft pass (default: 10); 0: its own"
-    )
+    add_lab(parser)
     group = parser.add_argument_group("measurement")
     group.add_argument("--steps", metavar="N", type=int, default=100, help="steps to measure, at least (default: 100)")
     add_prompts(group)
@@ -68,15 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--json", action="store_true", help="one JSON object with every figure")
     group.add_argument("--plot", metavar="FILE.png", help="draw both devices over some consecutive steps")
     group = parser.add_argument_group("decoding")
-    for flag, default, what in (
-        ("--num-draft-tokens", 7, "proposals in a window"),
-        ("--kappa", 8, "outcomes prepared for each row and predictor"),
-        ("--max-roots", 24, "all outcomes of a step"),
-    ):
-        group.add_argument(flag, metavar="N", type=int, default=default, help=f"{what} (default: {default})")
-    group.add_argument(
-        "--exit-layer", metavar="N", type=int, help="target layer the tap reads (default: where a rollout still fits)"
-    )
+    add_window(group)
     group.add_argument("--streams", metavar="N", type=int, help="streams of a streaming draft (default: all it has)")
     group.add_argument("--predictor", choices=PREDICTORS, default="hybrid", help="who predicts (default: hybrid)")
     group.add_argument("--temp", metavar="N", type=float, default=0.0, help="temperature (default: 0, greedy)")
@@ -92,6 +70,7 @@ def run(args: argparse.Namespace) -> int:
     with redirect_stdout(sys.stderr), flags.in_flags(vars(args)), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from mirror_mlx import blas
+        from mirror_mlx.bench.figures import disturbed
         from mirror_mlx.bench.law import Settings, measure
 
         settings = Settings(**{name: getattr(args, name) for name in Settings.__dataclass_fields__})
@@ -108,9 +87,8 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(rounded(found)))
     else:
         _print(found)
-    others = found["other_programs_cores"]
-    if others is not None and others > _BUSY:
-        print(f"mirror-mlx: other programs took {others:.1f} cores meanwhile: measure again when idle", file=sys.stderr)
+    if said := disturbed(found["other_programs_cores"]):
+        print(f"mirror-mlx: {said}", file=sys.stderr)
     if not found["identical"]:
         print("mirror-mlx: a run's tokens were not those of plain decoding", file=sys.stderr)
         return 1
@@ -120,10 +98,13 @@ def run(args: argparse.Namespace) -> int:
 def _sweep(args: argparse.Namespace) -> int:
     with redirect_stdout(sys.stderr), flags.in_flags(vars(args)), warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        from mirror_mlx import blas
         from mirror_mlx.bench import sweep
         from mirror_mlx.bench.law import Settings
 
         settings = Settings(**{name: getattr(args, name) for name in Settings.__dataclass_fields__})
+        if blas.missing() is not None:
+            print(f"mirror-mlx: {blas.missing()}", file=sys.stderr)
         factors = args.sweep or list(FACTORS)
         with progress(sum(1 for _ in sweep.points(settings, factors))) as report:
             found = sweep.measure(settings, factors, report)
@@ -164,7 +145,7 @@ def _caption(found: dict[str, Any]) -> str:
     lab = found["lab"]
     pace = f"{lab['pass_ms']:g} ms a pass" if lab["pass_ms"] else "at its own speed"
     draft = f"{lab['draft_params'] / 1e6:.1f} M parameters" if lab["draft_params"] else "no model"
-    return f"target {lab['params'] / 1e6:.0f} M parameters, draft {draft}, {pace}; {lab['cores']}"
+    return f"target {lab['params'] / 1e6:.0f} M draft {draft}, {pace}; {lab['cores']}"
 
 
 def _print(found: dict[str, Any]) -> None:

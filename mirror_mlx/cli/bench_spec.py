@@ -144,13 +144,13 @@ def _write(folder: Path, found: dict[str, Any]) -> None:
     """summary.json, table.md and the picture."""
     from importlib.util import find_spec
 
+    from mirror_mlx.bench.files import replace
     from mirror_mlx.bench.plot_spec import draw
-    from mirror_mlx.bench.spec_log import write
     from mirror_mlx.bench.spec_tables import markdown, setup
     from mirror_mlx.errors import MirrorError
 
-    write(folder / "summary.json", json.dumps(found, indent=1, ensure_ascii=False) + "\n")
-    write(folder / "table.md", markdown(found))
+    replace(folder / "summary.json", json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+    replace(folder / "table.md", markdown(found))
     if find_spec("matplotlib") is None:
         print(f"mirror-mlx: no {PICTURE}: pip install 'mirror-mlx[plot]'", file=sys.stderr)
     elif found["temperatures"]:

@@ -95,6 +95,8 @@ def _print(found: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from mirror_mlx.bench.figures import disturbed
+
     console, setup = Console(highlight=False, soft_wrap=True), found["setup"]
     size = f"inflated to {setup['params'] / 1e6:.0f} M" if setup["params"] else "as it is"
     pace = f"paced to {setup['pass_ms']:g} ms a pass" if setup["pass_ms"] else "at its own speed"
@@ -102,8 +104,8 @@ def _print(found: dict[str, Any]) -> None:
         f"{setup['prompts']} prompts; {setup['num_draft_tokens']} proposals, {setup['roots']} roots; target {size}, "
         f"draft {pace}; {setup['cores']}; {setup['device']}"
     )
-    if (setup["other_programs_cores"] or 0) > 0.15:
-        console.print(f"other programs took {setup['other_programs_cores']:.2f} cores: the times are not to be trusted")
+    if said := disturbed(setup["other_programs_cores"]):
+        console.print(said)
     for temperature in dict.fromkeys(row["temperature"] for row in found["variants"]):
         table = Table(title=f"temperature {temperature:g}", title_justify="left", box=None, padding=(0, 1, 0, 0))
         for name, title, _ in _COLUMNS:

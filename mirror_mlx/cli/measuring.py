@@ -25,6 +25,36 @@ def parameters(text: str) -> int:
         raise argparse.ArgumentTypeError(f"{text!r} is no number of parameters, such as 131M") from None
 
 
+def add_lab(parser: argparse.ArgumentParser) -> None:
+    """The pair, and what the lab makes of it: `--model`, `--draft-model`, `--params`, `--pass-ms`."""
+    group = parser.add_argument_group("lab")
+    group.add_argument("--model", metavar="NAME", default="demo", help="target, or a pair (default: demo)")
+    group.add_argument("--draft-model", metavar="NAME", help="draft (default: the pair's own)")
+    group.add_argument(
+        "--params",
+        metavar="N",
+        type=parameters,
+        default=160_000_000,
+        help="inflate the target to N (default: 160M); 0: no",
+    )
+    group.add_argument(
+        "--pass-ms", metavar="MS", type=float, default=10.0, help="time of each draft pass (default: 10); 0: its own"
+    )
+
+
+def add_window(group: argparse._ActionsContainer) -> None:
+    """`--num-draft-tokens`, `--kappa`, `--max-roots` and `--exit-layer`."""
+    for flag, default, what in (
+        ("--num-draft-tokens", 7, "proposals in a window"),
+        ("--kappa", 8, "outcomes prepared for each row and predictor"),
+        ("--max-roots", 24, "all outcomes of a step"),
+    ):
+        group.add_argument(flag, metavar="N", type=int, default=default, help=f"{what} (default: {default})")
+    group.add_argument(
+        "--exit-layer", metavar="N", type=int, help="target layer the tap reads (default: where a rollout still fits)"
+    )
+
+
 def add_prompts(group: argparse._ActionsContainer) -> None:
     """`--prompts` and `--held-out`."""
     group.add_argument(
