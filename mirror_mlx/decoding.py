@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 import mlx.core as mx
 
+from mirror_mlx.ahead import Ahead
 from mirror_mlx.lookup import Proposer
 from mirror_mlx.messages import HITS, Outcome, Window
 from mirror_mlx.options import Options
@@ -18,13 +19,13 @@ from mirror_mlx.sampling import Sampler, Sampling
 from mirror_mlx.target import Target
 from mirror_mlx.target.target import Progress
 from mirror_mlx.trace import StepTrace, Trace, clock
+from mirror_mlx.tuning.fanout import Fan
+from mirror_mlx.tuning.policy import Ask, Policy, Probed, Stepped
+from mirror_mlx.tuning.throughput import Setting
 from mirror_mlx.verify import shorten, verify
 from mirror_mlx.worker import Ticket
 
-_TRIAL = 32  # steps after which mode "auto" looks at what the draft has brought
 _CLEAR = 256  # steps between returns of unused memory, as in mlx-lm
-_WORTH = 0.15  # accepted proposals a window, below which it decodes plainly
-_FIRST = 5  # tokens of the first window where lengths adapt
 
 
 @dataclass(slots=True)
@@ -37,13 +38,14 @@ class Emitted:
 
 
 class Decoding:
-    """One request: what its steps need to know, and which mode is left of the one asked for.
+    """One request: what its steps need to know.
 
-    proposer   what proposes windows where the draft has none: on a miss, or as there is no draft at all
-    tokens     the prompt; what is decoded is appended
-    limit      how many tokens to decode
-    max_roots  outcomes to prepare for in a step
-    stops      tokens after which nothing is decoded
+    policy    what says how each of them is done
+    fan       what says how many of the draft's own outcomes are prepared for at each row
+    proposer  what proposes windows where the draft has none: on a miss, or as there is no draft at all
+    tokens    the prompt; what is decoded is appended
+    limit     how many tokens to decode
+    stops     tokens after which nothing is decoded
     """
 
     def __init__(
@@ -51,68 +53,51 @@ class Decoding:
         target: Target,
         draft: Rendezvous | None,
         options: Options,
+        policy: Policy,
         *,
+        fan: Fan,
         proposer: Proposer | None = None,
         tokens: list[int],
         limit: int,
-        max_roots: int,
         stops: Collection[int],
         sampling: Sampling,
         trace: Trace,
     ) -> None:
-        self.options = o = options
-        self.mode = "mirror" if o.mode == "auto" else str(o.mode)
-        self.reason = ""
-        self._target, self._draft, self._eos, self._max_roots = target, draft, stops, max_roots
-        self._proposer = proposer
-        self._length = min(_FIRST, o.num_draft_tokens) if o.adaptive else o.num_draft_tokens
-        self._opening: Ticket | None = None
-        self._tokens, self._prompt, self._limit = tokens, len(tokens), limit
+        self.options, self.reason = options, ""
+        self._policy, self._target, self._draft, self._proposer = policy, target, draft, proposer
+        self._fan = fan
+        self._tokens, self._prompt, self._limit, self._eos = tokens, len(tokens), limit, stops
         self._sampling, self._trace = sampling, trace
-        if self.mode != "ar" and self._draft is None:
-            if proposer is None:
-                self._step_down("there is no draft")
-            else:
-                self.mode = "sd"  # a proposal takes no time: there is nothing to do beside the target
-        if self.mode != "ar" and self._target.window_refusal is not None:
-            self._step_down(self._target.window_refusal)
-        elif self._wants_tap and self._target.tap_refusal is not None:
-            self.reason = f"draft predictor: {self._target.tap_refusal}"
-        elif self._wants_tap and self._target.adapter_refusal is not None:
-            self.reason = f"untrained tap: {self._target.adapter_refusal}"
-
-    @property
-    def _wants_tap(self) -> bool:
-        return self.mode == "mirror" and self.options.predictor != "draft"
+        self._ahead = Ahead(draft, proposer, sampling, trace)
+        self._fact: tuple[int, Stepped] | None = None  # when the last step of speculation began, and what it was
+        self._tuned = Setting()  # what target and draft were told last
+        self._since: tuple[int, int] | None = None  # tokens and time at which plain decoding was last accounted for
+        if options.mode != "ar" and target.window_refusal is not None:
+            self._step_down(target.window_refusal)
 
     def prefill(self, progress: Progress | None) -> None:
         """Both devices take in the prompt, all but its last token: that one is the first step's pending token."""
-        context = self._tokens[:-1]
         if self._proposer is not None:
             self._proposer.begin(self._tokens)
-        if self._draft is not None and self.mode != "ar":
-            self._open(self._draft, context)
+        self._look_ahead(self._policy.ask())
         with self._trace.span("target", "prefill", -1):
-            self._target.prefill(context, Sampler(self._sampling), progress)
-
-    def _open(self, draft: Rendezvous, context: list[int]) -> None:
-        """The draft begins, and goes on to the first window, which follows the prompt whatever the target makes of it:
-        a step before the first, whose outcome is the prompt's last token."""
-        plan = replace(self._plan(Window(), ahead=1), predictor=None)
-        waits = plan.fallback == "jit" and plan.length > 0 and len(context) > 0
-        draft.begin(self._sampling, self._trace, context[:-1] if waits else context)
-        if waits and (ticket := draft.start(-1, plan, context)):
-            draft.resolve(ticket, Outcome(0, self._tokens[-1]))
-            self._opening = ticket
+            self._target.prefill(self._tokens[:-1], Sampler(self._sampling), progress)
 
     def steps(self) -> Iterator[Emitted]:
         """The loop."""
-        target, draft, tokens, window, step = self._target, self._draft, self._tokens, self._opened(), 0
-        while self._left and self.mode != "ar":
-            began = clock()
-            ticket = self._start(step, window)
+        target, draft, tokens, window = self._target, self._draft, self._tokens, None
+        while self._left:
+            began, step = clock(), len(self._trace.steps)
+            self._tell(began)
+            ask = self._policy.ask()
+            if ask.plain:
+                yield from self._plain(ask)
+                window = None
+                continue
+            window = self._opened(ask) if window is None else window
+            ticket = self._start(step, window, ask.setting)
             with self._trace.span("target", "verify", step):
-                tap = target.begin(tokens[-1], window.tokens, tokens, tap=self._wants_tap)
+                tap = target.begin(tokens[-1], window.tokens, tokens, tap=_tapped(ask.setting), laws=window.laws)
                 if draft and ticket and tap:
                     draft.roots(ticket, tap)
                 chosen = target.finish()
@@ -121,48 +106,88 @@ class Decoding:
             if draft and ticket:
                 draft.resolve(ticket, outcome)
             if self._proposer:
-                self._tell(self._proposer, window, outcome)
+                self._teach(self._proposer, window, outcome)
             target.commit(outcome)
             tokens += [*window.tokens[: outcome.accepted], outcome.token]
-            note = self._note(step, clock() - began, window, outcome, ticket)
+            note = self._note(ask, clock() - began, window, outcome, ticket)
             yield from self._emitted(window, outcome)
-            window, step = self._collect(ticket, outcome, note), step + 1
-        yield from self._plain(step)
+            window = self._collect(ask, ticket, note, began)
 
-    def _plain(self, step: int) -> Iterator[Emitted]:
-        """What is left of the request, without the draft."""
-        began = clock()
-        for token, logprobs in self._target.plain(self._tokens, self._left):
-            self._trace.add("target", "verify", step, began, clock())
+    def _plain(self, ask: Ask) -> Iterator[Emitted]:
+        """A stretch without the draft, which may propose beside it."""
+        if self._trace.steps:  # else it was asked to beside the prefill
+            self._look_ahead(ask)
+        began, self._since = clock(), None
+        for token, logprobs in self._target.plain(self._tokens, min(ask.plain, self._left), self._go_on):
+            self._trace.add("target", "verify", len(self._trace.steps), began, clock())
             self._tokens.append(token)
-            self._note(step, clock() - began, Window(), Outcome(0, token), None)
+            if self._proposer:
+                self._proposer.extend([token])
+            self._note(ask, clock() - began, Window(), Outcome(0, token), None)
             yield Emitted(token, "target", logprobs)
-            began, step = clock(), step + 1
+            began = clock()
+            self._since = self._since or (len(self._tokens), began)
+
+    def _go_on(self) -> int:
+        """A stretch is about to end: by how many tokens it is to be longer."""
+        if self._since is not None:  # the first token's time, which nothing hides, is not counted
+            before, since = self._since
+            self._since = len(self._tokens), clock()
+            self._policy.plained(len(self._tokens) - before, (self._since[1] - since) / 1e6)
+        if (found := self._ahead.compare(self._tokens)) is not None:
+            window, held, one_pass = found
+            self._policy.probed(Probed(self._tuned.way, len(window.tokens), held, window.confidences, one_pass))
+        self._policy.stretched()
+        ask = self._policy.ask()
+        if ask.plain and self._left > 1:
+            self._look_ahead(ask)
+        return min(ask.plain, self._left - 1)
+
+    def _look_ahead(self, ask: Ask) -> None:
+        """The draft takes in the text, and proposes what follows it."""
+        setting = ask.probe if ask.plain else ask.setting
+        if setting is None or setting.mode == "ar":
+            return
+        self._tune(setting)
+        self._ahead.open(self._tokens, replace(self._planned(Window(), setting, ahead=1), predictor=None))
 
     @property
     def _left(self) -> int:
         return self._prompt + self._limit - len(self._tokens)
 
-    def _start(self, step: int, window: Window) -> Ticket | None:
-        if self._draft is None or self.mode == "ar":
+    def _tune(self, setting: Setting) -> None:
+        """Target and draft are told what they are not told with each step."""
+        if setting == self._tuned:
+            return
+        self._tuned = setting
+        if setting.exit_layer:
+            self._target.exit_layer = setting.exit_layer
+        if self._draft is not None:
+            self._draft.use(*setting.way, setting.length)
+
+    def _start(self, step: int, window: Window, setting: Setting) -> Ticket | None:
+        if self._draft is None:
             return None
-        ticket = self._draft.start(step, self._plan(window), self._tokens)
+        self._tune(setting)
+        ticket = self._draft.start(step, self._planned(window, setting), self._tokens)
         if self._draft.fault is not None:
             self._step_down(str(self._draft.fault))
         return ticket
 
-    def _plan(self, window: Window, ahead: int = 2) -> Plan:
-        """What the draft may do in this step. At least one token is emitted by it, one by the next: `ahead`."""
-        o = self.options
+    def _planned(self, window: Window, setting: Setting, ahead: int = 2) -> Plan:
+        """What the draft may do in a step. At least one token is emitted by it, one by the next: `ahead`."""
+        serial, both = setting.mode != "mirror", self._target.tap_refusal is None and setting.predictor == "hybrid"
         return Plan(
             window=window.tokens,
-            length=max(0, min(self._length, self._left - ahead)),
+            length=max(0, min(setting.length, self._left - ahead)),
             vocab_size=self._target.vocab_size,
-            predictor=None if self.mode == "sd" else o.predictor,
-            fallback="jit" if self.mode == "sd" or o.fallback == "jit" else "empty",
-            kappa=o.kappa,
-            max_roots=self._max_roots,
+            predictor=None if serial else setting.predictor,
+            fallback="jit" if serial or self.options.fallback == "jit" else "empty",
+            kappa=self.options.kappa,
+            max_roots=setting.roots,
             tap=self._target.tap_refusal is None,
+            late=setting.late,
+            fan_out=None if serial else self._fan.of(len(window.tokens) + 1, setting.roots // (1 + both)),
         )
 
     def _emitted(self, window: Window, outcome: Outcome) -> Iterator[Emitted]:
@@ -171,60 +196,107 @@ class Decoding:
             proposed = row < len(window.tokens) and window.tokens[row] == token
             yield Emitted(token, "draft" if proposed else "target", self._target.logprobs(row))
 
-    def _note(self, step: int, busy: int, window: Window, outcome: Outcome, ticket: Ticket | None) -> StepTrace:
-        note = StepTrace(step, window, outcome, roots=ticket.roots if ticket else 0, busy=busy)
+    def _note(self, ask: Ask, busy: int, window: Window, outcome: Outcome, ticket: Ticket | None) -> StepTrace:
+        step = len(self._trace.steps)
+        mode = "ar" if ask.plain else ask.setting.mode
+        note = StepTrace(step, window, outcome, roots=ticket.roots if ticket else 0, busy=busy, mode=mode)
         self._trace.steps.append(note)
-        if self.options.adaptive and window.tokens:
-            grown = self._length + (2 if outcome.accepted == len(window.tokens) else -1)
-            self._length = max(1, min(grown, self.options.num_draft_tokens))
+        self._policy.verified(len(window.tokens), outcome.accepted)
         if step % _CLEAR == _CLEAR - 1:
             mx.clear_cache()
-        if self.options.mode == "auto" and self.mode != "ar" and step + 1 == _TRIAL:
-            gained = sum(s.outcome.accepted for s in self._trace.steps)
-            tried = sum(self._draft is not None or bool(s.window.tokens) for s in self._trace.steps)
-            if gained < _WORTH * tried:
-                self._step_down(f"only {gained} of the draft's tokens held in {_TRIAL} steps")
         return note
 
-    def _opened(self) -> Window:
-        """The first window."""
+    def _opened(self, ask: Ask) -> Window:
+        """The window that speculation begins with."""
         began = clock()
-        window = self._window(self._opening)
-        self._trace.add("target", "collect", -1, began, clock())
-        return window
+        window = self._ahead.take(self._tokens)
+        if window is None:  # the draft catches up beside a verification of the pending token alone
+            if self._draft is not None and self._draft.fault is None:
+                self._draft.begin(self._sampling, self._trace, self._tokens[:-1])
+            window = self._proposed(Window(), ask.setting)
+        self._trace.add("target", "collect", len(self._trace.steps) - 1, began, clock())
+        return self._fitting(window)
 
-    def _collect(self, ticket: Ticket | None, outcome: Outcome, note: StepTrace) -> Window:
+    def _collect(self, ask: Ask, ticket: Ticket | None, note: StepTrace, step_began: int) -> Window:
         """The next window."""
+        began, outcome = clock(), note.outcome
         if outcome.token in self._eos:
             return Window()
-        began = clock()
-        window = self._window(ticket)
+        window = Window()
+        if self._room > 0:
+            if self._draft is not None and ticket is not None:
+                window = self._draft.collect(ticket, self._policy.patience())
+            window = self._fitting(self._proposed(window, self._policy.ask().setting))
         note.waited, note.next = clock() - began, window.source
-        if ticket is not None and window.source in HITS:
-            note.foreseen = ticket.round.foreseen(outcome.key)
+        if ticket is not None:
+            if window.source in HITS:
+                note.foreseen = ticket.round.foreseen(outcome.key)
+            self._fan.saw(len(note.window.tokens), outcome.accepted, ticket.round.rank(outcome), self.options.kappa)
+        self._fact = step_began, _fact(ask.setting, ticket, note)
         note.busy += note.waited
         self._trace.add("target", "collect", note.step, began, began + note.waited)
         return window
 
-    def _window(self, ticket: Ticket | None) -> Window:
-        """What the draft has for this ticket, as long as it may be; empty once there is no draft to ask."""
-        room = self._target.room()
-        length = self._left - 1 if room is None else min(self._left - 1, room)
-        if self.mode == "ar" or length < 1:
-            return Window()
-        window = Window() if self._draft is None or ticket is None else self._draft.collect(ticket)
-        if not window.tokens and self._proposer is not None:
-            found = self._proposer.propose(min(self._length, length))
-            window = Window(tuple(found), "lookup" if found else "empty")
+    def _proposed(self, window: Window, setting: Setting) -> Window:
+        """What a proposer has where the draft has nothing."""
+        if window.tokens or self._proposer is None:
+            return window
+        length = min(setting.length, self._room)
+        found = self._proposer.propose(length) if length > 0 else []
+        return Window(tuple(found), "lookup" if found else "empty")
+
+    def _fitting(self, window: Window) -> Window:
+        """As much of a window as there is room for and is worth verifying. Steps down where the draft has failed."""
         if self._draft is not None and self._draft.fault is not None:
             self._step_down(str(self._draft.fault))
-        return Window(window.tokens[:length], window.source)
+        length = self._room
+        # Where a proposal has to come from a known law, whether it is kept must not depend on which it is.
+        if window.confidences and self._sampling.coupled:
+            length = min(length, self._policy.enough(window.confidences))
+        return window.cut(max(length, 0))
 
-    def _tell(self, proposer: Proposer, window: Window, outcome: Outcome) -> None:
+    @property
+    def _room(self) -> int:
+        """How many proposals the next window may have at all."""
+        room = self._target.room()
+        return self._left - 1 if room is None else min(self._left - 1, room)
+
+    def _tell(self, now: int) -> None:
+        """The policy learns what the last step of speculation came to."""
+        if self._fact is not None:
+            began, fact = self._fact
+            self._fact = None
+            self._policy.stepped(replace(fact, whole=(now - began) / 1e6))
+
+    def _teach(self, proposer: Proposer, window: Window, outcome: Outcome) -> None:
         if proposer.wants:
             proposer.learn([self._tokens[-1], *window.tokens], self._target.likeliest(proposer.wants))
         proposer.extend([*window.tokens[: outcome.accepted], outcome.token])
 
     def _step_down(self, reason: str) -> None:
-        self.mode, self.reason = "ar", reason
+        self.reason = reason
         self._trace.fault = self._draft.fault if self._draft else None
+        self._policy.failed()
+
+
+def _tapped(setting: Setting) -> bool:
+    return setting.mode == "mirror" and setting.predictor != "draft"
+
+
+def _fact(setting: Setting, ticket: Ticket | None, note: StepTrace) -> Stepped:
+    """What the policy is told of a step, all but how long it was."""
+    first = ticket.passes[0] if ticket is not None and ticket.passes else None
+    return Stepped(
+        setting,
+        length=len(note.window.tokens),
+        accepted=note.outcome.accepted,
+        target=note.busy / 1e6,
+        whole=0.0,
+        source=note.next,  # type: ignore[arg-type]
+        confidences=note.window.confidences,
+        opened=ticket.roots if ticket is not None else 0,
+        own=ticket.round.own if ticket is not None else 0,
+        place=None if ticket is None else ticket.round.cache.place(note.outcome.key),
+        one_pass=None if first is None else first[1] / 1e6,
+        branches=1 if first is None else first[0],
+    )

@@ -10,8 +10,10 @@ import mlx.core as mx
 import mlx.nn as nn
 from mlx_lm.generate import GenerationResponse, wired_limit
 
+from mirror_mlx.auto import TEXT, Auto, fixed
+from mirror_mlx.calibration import Found, Report
 from mirror_mlx.decoding import Decoding
-from mirror_mlx.draft.protocol import Draft, Streaming
+from mirror_mlx.draft.protocol import Draft, streaming
 from mirror_mlx.errors import DraftError, PromptError, UsageError
 from mirror_mlx.lookup import NAMES, Proposer, by_name, fingerprint
 from mirror_mlx.options import Options
@@ -23,6 +25,9 @@ from mirror_mlx.target.kv import KVOptions
 from mirror_mlx.target.submission import Submission
 from mirror_mlx.target.target import Progress
 from mirror_mlx.trace import Stats, Trace, summarise
+from mirror_mlx.tuning.choice import Reach
+from mirror_mlx.tuning.fanout import Fan
+from mirror_mlx.tuning.policy import Policy
 from mirror_mlx.worker import Work
 
 
@@ -76,8 +81,8 @@ class Engine:
             raise DraftError(
                 f"a {type(draft).__name__} is no draft: wrap an mlx-lm model in mirror_mlx.draft.AutoregressiveDraft"
             )
-        if isinstance(draft, Streaming):
-            draft.use(o.streams, exact=o.stream_mode == "exact", length=o.num_draft_tokens)
+        if draft is not None and (streams := streaming(draft)) is not None:
+            streams.use(o.streams, exact=o.stream_mode == "exact", length=o.length)
         elif draft is not None and (o.streams or o.stream_mode == "exact"):
             raise UsageError("this draft has no lookahead streams: leave out streams and stream_mode")
         kv = KVOptions(o.max_kv_size, o.kv_bits, o.kv_group_size, o.quantized_kv_start, o.prefill_step_size)
@@ -86,13 +91,17 @@ class Engine:
             self.target.close()
             raise UsageError(f"kappa is {o.kappa}: the target has only {self.target.vocab_size} tokens")
         self._eos = set(self.tokenizer.eos_token_ids) if self.tokenizer else set()
-        self._rendezvous = None
+        self._rendezvous, self._inner = None, draft
         self._max_roots = o.max_roots
         self._draft_host = getattr(draft, "host", "")
         if draft is not None:
             self._rendezvous = Rendezvous(draft, timeout=o.draft_timeout, work=draft_work)
             self._max_roots = min(o.max_roots, draft.max_roots or o.max_roots)
         self._running = False
+        self._fan = Fan(o.fan_out)
+        self._auto = None
+        if o.mode == "auto" and (draft is not None or self.proposes) and self.target.window_refusal is None:
+            self._auto = Auto(self.target, self._rendezvous, draft, o, self._max_roots)
 
     @property
     def proposes(self) -> bool:
@@ -138,6 +147,30 @@ class Engine:
         limit = room if max_tokens == -1 else min(max_tokens, room)
         return self._respond(tokens, limit, sampling, progress)
 
+    def calibrate(self, report: Report = lambda share: None) -> None:
+        """Measure what target and draft take, for mode "auto", unless that is known: a few seconds. The first request
+        does it where nobody has. `report` is told which share is done."""
+        if self._auto is not None:
+            self._auto.calibrate(self._text(), report)
+
+    @property
+    def calibration(self) -> tuple[Found, Reach]:
+        """What was measured, and what is chosen from. Raises UsageError where nothing is, as nobody has to choose."""
+        if self._auto is None:
+            raise UsageError("there is nothing to choose from: mode='auto' and a draft are needed")
+        return self._auto.found(self._text())
+
+    def _text(self) -> list[int]:
+        """Some tokens for the calibration to begin with."""
+        tokens = encode(self.tokenizer, TEXT) if self.tokenizer else list(range(32))
+        return [token % self.target.vocab_size for token in tokens]
+
+    def _policy(self) -> tuple[Policy, str]:
+        """Who decides in the next request; and why, if not as asked for."""
+        if self._auto is not None:
+            return self._auto.policy(self._text()), self._auto.refusal
+        return fixed(self.target, self.options, self._max_roots, draft=self._inner, proposes=self.proposes)
+
     def _check_tokens(self, tokens: list[int]) -> None:
         longest = self.target.context_length
         if longest is not None and len(tokens) >= longest:
@@ -154,9 +187,12 @@ class Engine:
             raise UsageError("this engine is in the middle of another request: finish or close that one first")
         self._running = True
         self.trace = trace = Trace()
+        policy, reason = self._policy()
+        if self.options.accept == "reject":
+            sampling = _by_rejection(sampling, self.options, self._max_roots)
         run = Decoding(
-            self.target, self._rendezvous, self.options, proposer=self._proposer, tokens=tokens, limit=limit,
-            max_roots=self._max_roots, stops=self._eos, sampling=sampling, trace=trace,
+            self.target, self._rendezvous, self.options, policy, fan=self._fan, proposer=self._proposer, tokens=tokens,
+            limit=limit, stops=self._eos, sampling=sampling, trace=trace,
         )  # fmt: skip
         text = TextStream(self.tokenizer)
         prompt_tokens, started, first, count = len(tokens), time.perf_counter(), 0.0, 0
@@ -189,15 +225,29 @@ class Engine:
             if self._rendezvous is not None:
                 self._rendezvous.cancel()
             elapsed = time.perf_counter() - (first or started)
+            account = policy.account()
+            speed = (count - 1) / elapsed if count > 1 else 0.0
             self.stats = replace(
-                summarise(trace, tokens=count, mode=run.mode, reason=run.reason),
+                summarise(trace, tokens=count, reason=run.reason or reason),
+                setting=account.setting,
+                tried=account.tried,
+                gain=None if account.plain is None else speed * account.plain / 1e3,
                 draft_host=self._draft_host,
                 prompt_tokens=prompt_tokens,
                 prompt_tps=prompt_tokens / max((first or started) - started, 1e-9) if first else 0.0,
-                generation_tps=(count - 1) / elapsed if count > 1 else 0.0,
+                generation_tps=speed,
             )
             if self.options.trace is not None:
                 trace.write(self.options.trace)
+
+
+def _by_rejection(sampling: Sampling, options: Options, max_roots: int) -> Sampling:
+    """As target and draft need it where proposals are accepted by rejection sampling. What a draft avoids are as many
+    tokens as are prepared for at each row."""
+    if options.downweight == 1:
+        return replace(sampling, coupled=False)
+    roots = max_roots // 2 if options.predictor == "hybrid" else max_roots
+    return replace(sampling, coupled=False, downweight=(max(1, roots // (options.length + 1)), options.downweight))
 
 
 def _fallback(options: Options, tokenizer: Any) -> Proposer | None:

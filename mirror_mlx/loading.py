@@ -15,6 +15,7 @@ from mlx_lm.utils import dequantize_model
 from mlx_lm.utils import load as load_with_mlx_lm
 
 from mirror_mlx import blas, hosting
+from mirror_mlx.auto import CHOSEN
 from mirror_mlx.draft import AutoregressiveDraft, Draft, StreamingDraft, streaming
 from mirror_mlx.engine import Engine
 from mirror_mlx.errors import DraftError, ModelError, UsageError
@@ -39,6 +40,7 @@ def load(
     tokenizer_config: dict[str, Any] | None = None,
     extra_eos_token: Sequence[str] = (),
     notify: Callable[[str], None] = lambda line: None,
+    report: Callable[[float], None] = lambda share: None,
     **options: Any,
 ) -> Engine:
     """An engine for a target and, where there is one, a draft.
@@ -50,6 +52,7 @@ def load(
                      (converted, executed by MLX), "mlx" (its own MLX model), or "auto": see `hosting.choose`
     extra_eos_token  tokens, as text or id, that end an answer too
     notify           told in a line what takes long: a converted draft's first use on a machine
+    report           told which share of the calibration is done, for mode "auto", which is made once on a machine
     options          see `mirror_mlx.options.Options`
 
     A trained tap is `tap.safetensors`, in the pair's folder or else in the target's own.
@@ -63,7 +66,10 @@ def load(
     folder = whole = find(DEMO if str(model) == "demo" else model, ModelError)
     if (folder / "target").is_dir() and not (folder / "config.json").exists():
         draft_model = folder / "draft" if draft_model is None and (folder / "draft").is_dir() else draft_model
-        options = _pair_options(folder) | {name: value for name, value in options.items() if value is not None}
+        known = _pair_options(folder)
+        if mode == "auto":  # which finds these out
+            known = {name: value for name, value in known.items() if name not in CHOSEN}
+        options = known | {name: value for name, value in options.items() if value is not None}
         folder = folder / "target"
     target, tokenizer = _read(folder, ModelError, adapter_path, trust_remote_code, tokenizer_config)
     for token in extra_eos_token:
@@ -79,7 +85,9 @@ def load(
     )
     options = {name: value for name, value in options.items() if value is not None}
     adapter = None if draft is None else load_tap(whole) or load_tap(folder)
-    return Engine(target, tokenizer, draft, mode=mode, draft_work=own_stream, tap=adapter, **options)
+    engine = Engine(target, tokenizer, draft, mode=mode, draft_work=own_stream, tap=adapter, **options)
+    engine.calibrate(report)
+    return engine
 
 
 def load_tap(folder: Path) -> TapAdapter | None:

@@ -5,12 +5,13 @@ counts the committed tokens, pending included, and predicts position n+r.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 Predictor = Literal["tap", "draft", "hybrid"]
 Fallback = Literal["jit", "empty", "lookup", "recycle", "lookahead", "retrieve"]
 Mode = Literal["auto", "mirror", "sd", "ar"]
+FanOut = Literal["score", "geometric", "uniform"]
 Source = Literal["hit", "partial", "jit", "lookup", "empty", "none"]
 
 PREDICTORS: tuple[Predictor, ...] = ("tap", "draft", "hybrid")
@@ -18,6 +19,7 @@ FALLBACKS: tuple[Fallback, ...] = ("jit", "empty", "lookup", "recycle", "lookahe
 MODES: tuple[Mode, ...] = ("auto", "mirror", "sd", "ar")
 HITS: tuple[Source, ...] = ("hit", "partial")
 """Sources of windows whose outcome was prepared for."""
+FAN_OUTS: tuple[FanOut, ...] = ("score", "geometric", "uniform")
 DRAFT_HOSTS = ("auto", "coreml", "coremltools", "reference", "mlx")
 
 Key = tuple[int, int]
@@ -73,10 +75,22 @@ class Window:
             "lookup"   it was none, or there is no draft: proposed from what was seen before (`mirror_mlx.lookup`)
             "empty"    it was none, and nothing was drafted
             "none"     no draft took part
+    confidences  how likely the draft finds each of them, in [0, 1]; empty: it does not say
+    laws         what each was drawn from, where proposals are accepted by rejection sampling; empty: they were given
     """
 
     tokens: tuple[int, ...] = ()
     source: Source = "none"
+    confidences: tuple[float, ...] = ()
+    laws: tuple[Any, ...] = field(default=(), compare=False, repr=False)
+
+    def cut(self, length: int) -> "Window":
+        """Its first `length` proposals.
+
+        >>> Window((5, 6, 7), "hit").cut(2)
+        Window(tokens=(5, 6), source='hit', confidences=())
+        """
+        return Window(self.tokens[:length], self.source, self.confidences[:length], self.laws[:length])
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,6 +85,22 @@ def roots(candidates: Candidates, window: Sequence[int], kappa: int, taken: Coll
     return found
 
 
-def allocate(found: Sequence[Root], budget: int) -> list[Root]:
-    """The `budget` most likely roots, best first. Ties: lower row, lower token."""
-    return sorted(found, key=lambda root: (-root.score, root.row, root.token))[: max(budget, 0)]
+def allocate(found: Sequence[Root], budget: int, fan_out: Sequence[int] | None = None) -> list[Root]:
+    """The `budget` most likely roots, best first. Ties: lower row, lower token.
+
+    fan_out  at most so many of each row; None: any number
+
+    >>> found = [Root(0, 5, 0.4), Root(0, 6, 0.3), Root(1, 7, 0.1)]
+    >>> [root.key for root in allocate(found, 2)], [root.key for root in allocate(found, 2, fan_out=[1, 1])]
+    ([(0, 5), (0, 6)], [(0, 5), (1, 7)])
+    """
+    ranked = sorted(found, key=lambda root: (-root.score, root.row, root.token))
+    if fan_out is not None:
+        left = dict(enumerate(fan_out))
+        kept = []
+        for root in ranked:
+            if left.get(root.row, 0) > 0:
+                left[root.row] -= 1
+                kept.append(root)
+        ranked = kept
+    return ranked[: max(budget, 0)]

@@ -17,7 +17,7 @@ from mirror_mlx.ranking import Ranking
 from mirror_mlx.rounds import Plan, Round
 from mirror_mlx.sampling import Sampling
 from mirror_mlx.trace import Trace, clock
-from mirror_mlx.worker import Begin, FailedError, Resolved, Start, Tapped, Ticket, Wake, Work, Worker
+from mirror_mlx.worker import Begin, FailedError, Resolved, Start, Tapped, Ticket, Use, Wake, Work, Worker
 
 
 class Rendezvous:
@@ -52,6 +52,10 @@ class Rendezvous:
         self._worker.post(Start(ticket))
         return ticket
 
+    def use(self, streams: int, exact: bool, length: int | None = None) -> None:
+        """From the next step on: see `mirror_mlx.draft.protocol.Streaming`. Nothing to a draft without streams."""
+        self._worker.post(Use(streams, exact, length))
+
     def roots(self, ticket: Ticket, tap: Ranking) -> None:
         """The tap's ids go out: now if they are there, else as soon as they are."""
         if tap.ready:
@@ -66,15 +70,19 @@ class Rendezvous:
         ticket.outcome, ticket.roots = outcome, len(ticket.round.cache)
         self._worker.post(Resolved(ticket))
 
-    def collect(self, ticket: Ticket) -> Window:
-        """The next window. Empty, with `fault` set, if the draft fails or its deadline passes."""
+    def collect(self, ticket: Ticket, patience: float | None = None) -> Window:
+        """The next window. Empty, with `fault` set, if the draft fails or its deadline passes.
+
+        patience  seconds to wait at most, where that is less than the deadline
+        """
         assert ticket.outcome is not None
         # A finished window is taken at once, whatever the draft's thread is doing: it is complete before it counts
         # as finished, and nothing writes to it afterwards.
         cache, key = ticket.round.cache, ticket.outcome.key
         if cache.finished(key):
-            return Window(cache.get(key) or (), "hit")
+            return cache.window(key, "hit")
         timeout = self._timeout * (1 + self._prefill / 256)
+        timeout = timeout if patience is None or self._prefill else min(timeout, patience)
         self._prefill = 0
         try:
             return ticket.reply.result(timeout)

@@ -13,6 +13,7 @@ arrive at any time and in any order: the tap and the outcome come from the other
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import Any
 
 from mirror_mlx.messages import Candidates, Fallback, Key, Outcome, Predictor, Root, Source, Window
 from mirror_mlx.outcomes import allocate, pool, roots
@@ -70,6 +71,8 @@ class Plan:
 
     window      the proposals now under verification
     length      how many tokens the next window may have
+    fan_out     so many of the draft's own roots of each row; None: by their scores
+    late        so many are enough once the outcome is known; None: all of them
     predictor   who picks the roots; None drafts only after the outcome is known (serial speculation)
     kappa       roots of each row and predictor
     max_roots   all roots of a step together
@@ -84,6 +87,8 @@ class Plan:
     kappa: int = 8
     max_roots: int = 64
     tap: bool = True
+    late: int | None = None
+    fan_out: tuple[int, ...] | None = None
 
 
 class Round:
@@ -107,12 +112,32 @@ class Round:
             self._draft_budget = plan.max_roots // 2 if from_tap else plan.max_roots
 
     @property
+    def idle(self) -> bool:
+        """Whether there is nothing to do until a fact arrives."""
+        rolled = self.state is State.ROLLING and not self._unopened and not self.cache.unfinished
+        return self._outcome is None and rolled
+
+    @property
     def awaits_outcome(self) -> bool:
         return self._outcome is None
 
     def foreseen(self, key: Key) -> Predictor | None:
         """Who named this outcome first, "draft" or "tap"; None: nobody has."""
         return "draft" if key in self._own else "tap" if key in self.cache else None
+
+    @property
+    def own(self) -> int:
+        """How many roots the draft itself has named."""
+        return len(self._own)
+
+    def rank(self, outcome: Outcome) -> int | None:
+        """Which of the draft's candidates at its row the outcome is, from 0 on, the window's own token not counted;
+        None: none of them, or it named none."""
+        if self._draft is None:
+            return None
+        row, own = outcome.accepted, self.plan.window[outcome.accepted : outcome.accepted + 1]
+        named = [token for token in self._draft.tokens[row] if token not in own]
+        return named.index(outcome.token) if outcome.token in named else None
 
     # Facts.
 
@@ -124,7 +149,7 @@ class Round:
             return
         if candidates is not None and self._draft_budget:
             self._draft = candidates
-            self._queue(candidates, self._draft_budget)
+            self._queue(candidates, self._draft_budget, self.plan.fan_out)
             self._own = frozenset(root.key for root in self._unopened)
         if self._tap is not None:
             self._queue(self._pooled(self._tap), self.plan.max_roots - len(self._unopened))
@@ -145,10 +170,16 @@ class Round:
         for root in opened:
             self.cache.open(root.key)
 
-    def advanced(self, asked: Sequence[Key], proposed: Mapping[Key, Sequence[int]]) -> None:
+    def advanced(
+        self,
+        asked: Sequence[Key],
+        proposed: Mapping[Key, Sequence[int]],
+        confidences: Mapping[Key, Sequence[float]] = {},
+        laws: Mapping[Key, Sequence[Any]] = {},
+    ) -> None:
         """One pass was made over `asked`; a branch that got nothing is closed."""
         for key in asked:
-            self.cache.extend(key, proposed.get(key, ()))
+            self.cache.extend(key, proposed.get(key, ()), confidences.get(key, ()), laws.get(key, ()))
 
     def resolved(self, outcome: Outcome) -> None:
         """Verification has ended."""
@@ -172,13 +203,14 @@ class Round:
 
     def _next_settling(self, outcome: Outcome) -> Action:
         key = outcome.key
-        waits = self.plan.fallback == "jit" and self.plan.length > 0
+        waits = self._drafts_late
         if key not in self.cache and waits and self.state is State.SETTLING:
             return Expand((Root(*key),))
-        if key in self.cache.unfinished and waits:
+        found = self.cache.window(key, self._source or "empty")
+        if key in self.cache.unfinished and waits and (self.plan.late is None or len(found.tokens) < self.plan.late):
             return Advance((key,))
         self.state = State.SETTLED
-        return Settle(outcome.accepted, Window(self.cache.get(key) or (), self._source or "empty"))
+        return Settle(outcome.accepted, found)
 
     def _settle(self) -> None:
         assert self._outcome is not None
@@ -188,7 +220,12 @@ class Round:
         if key in self.cache:
             self._source = "hit" if self.cache.finished(key) else "partial"
         else:
-            self._source = "jit" if self.plan.fallback == "jit" and self.plan.length > 0 else "empty"
+            self._source = "jit" if self._drafts_late else "empty"
+
+    @property
+    def _drafts_late(self) -> bool:
+        """Whether proposals are still wanted once the outcome is known."""
+        return self.plan.fallback == "jit" and self.plan.length > 0 and self.plan.late != 0
 
     @property
     def _wanted(self) -> int:
@@ -202,7 +239,7 @@ class Round:
         """The tap's opinion, with the draft's where it has one."""
         return tap if self._draft is None else pool(self._draft, tap)
 
-    def _queue(self, candidates: Candidates, budget: int) -> None:
+    def _queue(self, candidates: Candidates, budget: int, fan_out: Sequence[int] | None = None) -> None:
         taken = {*self.cache.keys, *(root.key for root in self._unopened)}
         found = roots(candidates, self.plan.window, self.plan.kappa, taken)
-        self._unopened += allocate(found, budget)
+        self._unopened += allocate(found, budget, fan_out)

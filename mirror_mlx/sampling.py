@@ -21,7 +21,7 @@ LogitsProcessor = Callable[[mx.array, mx.array], mx.array]
 
 _BLOCK = 16  # positions whose noise is made in one go
 _COLD = 1e-6  # a temperature below it is greedy: its inverse would leave fp32's range
-_GUMBEL, _XTC = 0, 1  # tags: one family of noise for each use
+GUMBEL, XTC, DRAFT, COIN = range(4)  # tags: one family of noise for each use
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,10 @@ class Sampling:
     """How tokens are chosen. Fields, ranges and order as mlx-lm's `make_sampler`; temperature 0 is greedy.
 
     As in mlx-lm, top-p and min-p act on the untempered distribution.
+
+    What an engine adds of its own:
+    coupled     target and draft use the same noise; not so where proposals are accepted by rejection sampling
+    downweight  a draft's F likeliest tokens get C times their probability (Saguaro sampling): (F, C)
     """
 
     temperature: float = 0.0
@@ -41,6 +45,12 @@ class Sampling:
     xtc_threshold: float = 0.1
     xtc_special_tokens: tuple[int, ...] = ()
     logits_processors: tuple[LogitsProcessor, ...] = field(default=(), repr=False)
+    coupled: bool = True
+    downweight: tuple[int, float] | None = None
+
+    @property
+    def greedy(self) -> bool:
+        return self.temperature < _COLD
 
     def __post_init__(self) -> None:
         _check("temperature", self.temperature, "0 or more", self.temperature >= 0)
@@ -68,9 +78,8 @@ class Sampler:
 
     def __init__(self, sampling: Sampling, request: int = 0) -> None:
         self.sampling = sampling
-        self._gumbel_key = _key(sampling.seed, request, _GUMBEL)
-        self._xtc_key = _key(sampling.seed, request, _XTC)
-        self._blocks: dict[int, mx.array] = {}
+        self._keys = [_key(sampling.seed, request, tag) for tag in (GUMBEL, XTC, DRAFT, COIN)]
+        self._blocks: dict[tuple[int, int], mx.array] = {}
 
     def choose(self, logits: mx.array, positions: Sequence[int], tokens: Sequence[int] = ()) -> mx.array:
         """The token of each row: logits [R, V] → ids [R]. Ties go to the lowest id. Arguments as `scores`."""
@@ -83,13 +92,20 @@ class Sampler:
         tokens          the text so far with the proposals; row r's context is `tokens[:positions[r]]`. Only
                         logits processors look at it.
         """
+        warped = self.warped(logits, positions, tokens)
+        return warped if self.sampling.greedy else warped + self.noise(positions, warped.shape[-1])
+
+    def opinion(self, logits: mx.array, positions: Sequence[int], tokens: Sequence[int] = ()) -> mx.array:
+        """What likely tokens are ranked by: the scores, where their noise may be known beforehand."""
+        return (self.scores if self.sampling.coupled else self.warped)(logits, positions, tokens)
+
+    def warped(self, logits: mx.array, positions: Sequence[int], tokens: Sequence[int] = ()) -> mx.array:
+        """The same without the noise: the softmax of it is the law that tokens are drawn from."""
         logits = self._process(logits, positions, tokens).astype(mx.float32)
-        if self.sampling.temperature < _COLD:
+        if self.sampling.greedy:
             return logits
         logprobs = logits - mx.logsumexp(logits, axis=-1, keepdims=True)
-        return self._warp(logprobs, positions) * (1 / self.sampling.temperature) + self._noise(
-            positions, logits.shape[-1]
-        )
+        return self.warp(logprobs, positions)
 
     def scores_of(self, ids: np.ndarray, logprobs: np.ndarray, positions: Sequence[int], vocab_size: int) -> np.ndarray:
         """The same where only some tokens of each row are known: ids and their log-probabilities [R, K] → [R, K].
@@ -97,12 +113,21 @@ class Sampler:
         On the CPU, wherever the rest runs: a draft on the Neural Engine does not wait for the GPU. Warpers see these
         tokens alone, and logits processors are not asked.
         """
-        if self.sampling.temperature < _COLD:
+        if self.sampling.greedy:
             return logprobs
         with mx.stream(mx.cpu):
-            warped = self._warp(mx.array(logprobs), positions) * (1 / self.sampling.temperature)
-            noise, rows = self._drawn_for(positions, vocab_size)
+            warped = self.warp(mx.array(logprobs), positions)
+            noise, rows = self.drawn_for(positions, vocab_size)
             return np.array(warped + noise[rows[:, None], mx.array(ids)])
+
+    def opinion_of(
+        self, ids: np.ndarray, logprobs: np.ndarray, positions: Sequence[int], vocab_size: int
+    ) -> np.ndarray:
+        """`opinion` where only some tokens of each row are known: see `scores_of`."""
+        if self.sampling.coupled or self.sampling.greedy:
+            return self.scores_of(ids, logprobs, positions, vocab_size)
+        with mx.stream(mx.cpu):
+            return np.array(self.warp(mx.array(logprobs), positions))
 
     def _process(self, logits: mx.array, positions: Sequence[int], tokens: Sequence[int]) -> mx.array:
         processors = self.sampling.logits_processors
@@ -116,7 +141,8 @@ class Sampler:
             rows.append(one)
         return mx.concatenate(rows)
 
-    def _warp(self, logprobs: mx.array, positions: Sequence[int]) -> mx.array:
+    def warp(self, logprobs: mx.array, positions: Sequence[int]) -> mx.array:
+        """mlx-lm's warpers, and the temperature: [R, V] → [R, V]."""
         s = self.sampling
         if 0 < s.top_p < 1:
             logprobs = apply_top_p(logprobs, s.top_p)
@@ -125,28 +151,32 @@ class Sampler:
         if s.xtc_probability > 0:
             # mlx-lm draws its coin from the global stream: ask it for the certain case and toss a keyed coin here.
             cut = apply_xtc(logprobs, 1.0, s.xtc_threshold, list(s.xtc_special_tokens))
-            coins = mx.stack([mx.random.uniform(key=_position_key(self._xtc_key, p)) for p in positions])
+            coins = mx.stack([mx.random.uniform(key=_position_key(self._keys[XTC], p)) for p in positions])
             logprobs = mx.where((coins > s.xtc_probability)[:, None], logprobs, cut)
         if 0 < s.top_k < logprobs.shape[-1]:
             logprobs = apply_top_k(logprobs, s.top_k)
-        return logprobs
+        return logprobs * (1 / s.temperature)
 
-    def _noise(self, positions: Sequence[int], vocab_size: int) -> mx.array:
+    def coins(self, positions: Sequence[int]) -> mx.array:
+        """One for each position, in [0, 1)."""
+        return mx.stack([mx.random.uniform(key=_position_key(self._keys[COIN], p)) for p in positions])
+
+    def noise(self, positions: Sequence[int], vocab_size: int) -> mx.array:
         """Gumbel noise [R, V] of these positions."""
-        noise, rows = self._drawn_for(positions, vocab_size)
+        noise, rows = self.drawn_for(positions, vocab_size)
         return noise[rows, :vocab_size]
 
-    def _drawn_for(self, positions: Sequence[int], vocab_size: int) -> tuple[mx.array, mx.array]:
+    def drawn_for(self, positions: Sequence[int], vocab_size: int, family: int = GUMBEL) -> tuple[mx.array, mx.array]:
         """Noise [n, ≥ V] of whole blocks of positions, and in which of its rows that of these positions is [R]."""
         wanted = sorted({p // _BLOCK for p in positions})
         for block in wanted:
-            if block not in self._blocks:
-                keys = [[self._gumbel_key, p] for p in range(block * _BLOCK, (block + 1) * _BLOCK)]
+            if (family, block) not in self._blocks:
+                keys = [[self._keys[family], p] for p in range(block * _BLOCK, (block + 1) * _BLOCK)]
                 draw = mx.vmap(partial(_gumbel, _drawn(vocab_size)))
-                self._blocks[block] = draw(mx.array(keys, dtype=mx.uint32))
-        for block in [b for b in self._blocks if b < wanted[0] - 1]:
-            del self._blocks[block]
-        noise = mx.concatenate([self._blocks[block] for block in wanted])
+                self._blocks[family, block] = draw(mx.array(keys, dtype=mx.uint32))
+        for old in [key for key in self._blocks if key[0] == family and key[1] < wanted[0] - 1]:
+            del self._blocks[old]
+        noise = mx.concatenate([self._blocks[family, block] for block in wanted])
         offset = {block: i * _BLOCK for i, block in enumerate(wanted)}
         return noise, mx.array([offset[p // _BLOCK] + p % _BLOCK for p in positions])
 

@@ -1,8 +1,9 @@
 """The speculation cache of one step: outcome → the window that would follow it."""
 
 from collections.abc import Sequence
+from typing import Any
 
-from mirror_mlx.messages import Key
+from mirror_mlx.messages import Key, Source, Window
 
 
 class SpeculationCache:
@@ -16,6 +17,8 @@ class SpeculationCache:
         self._length = length
         self._vocab_size = vocab_size
         self._windows: dict[Key, list[int]] = {}
+        self._sure: dict[Key, list[float]] = {}
+        self._laws: dict[Key, list[Any]] = {}
         self._open: dict[Key, None] = {}
 
     def __contains__(self, key: Key) -> bool:
@@ -41,9 +44,15 @@ class SpeculationCache:
             if self._length > 0:
                 self._open[key] = None
 
-    def extend(self, key: Key, tokens: Sequence[int]) -> None:
-        """Add what one draft pass proposed for an open window; nothing at all closes it."""
+    def extend(
+        self, key: Key, tokens: Sequence[int], confidences: Sequence[float] = (), laws: Sequence[Any] = ()
+    ) -> None:
+        """Add what one draft pass proposed for an open window, how sure it is, and what it drew from; nothing at all
+        closes it."""
         window = self._windows[key]
+        # These before the tokens: whoever sees a finished window sees them too.
+        self._sure.setdefault(key, []).extend(confidences)
+        self._laws.setdefault(key, []).extend(laws)
         for token in tokens:
             if not 0 <= token < self._vocab_size:
                 self._open.pop(key, None)
@@ -61,3 +70,18 @@ class SpeculationCache:
         """The window of an outcome as far as it has come, or None on a miss."""
         window = self._windows.get(key)
         return None if window is None else tuple(window)
+
+    def window(self, key: Key, source: Source) -> Window:
+        """The same with what the draft says of it; empty on a miss."""
+        tokens = self.get(key) or ()
+        sure, laws = self._sure.get(key, ()), self._laws.get(key, ())
+        return Window(
+            tokens,
+            source,
+            tuple(sure[: len(tokens)]) if len(sure) >= len(tokens) else (),
+            tuple(laws[: len(tokens)]) if len(laws) >= len(tokens) else (),
+        )
+
+    def place(self, key: Key) -> int | None:
+        """Which root this one was, in the order they were opened, from 0 on; None: it is none."""
+        return next((place for place, other in enumerate(self._windows) if other == key), None)

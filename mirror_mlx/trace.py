@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import Any, Literal
 
 from mirror_mlx.messages import HITS, Fault, Outcome, Window
@@ -37,6 +37,7 @@ class StepTrace:
     busy        from the step's start to its commit, and the wait for the next window
     waited      the wait alone
     foreseen    who named the outcome, "draft" or "tap", where the next window is a hit
+    mode        "mirror", "sd" or "ar": how it was done
     """
 
     step: int
@@ -47,6 +48,7 @@ class StepTrace:
     busy: int = 0
     waited: int = 0
     foreseen: str | None = None
+    mode: str = "ar"
 
 
 @dataclass(slots=True)
@@ -119,7 +121,11 @@ class Stats:
                         many proposals were accepted
     draft_ms            the draft's busy time; hidden_draft_ms: the part of it beside a busy target
     rendezvous_us       both exchanges: tap ids out, finished window back
-    mode, reason        what decoded, and why if that is not what was asked for
+    mode, reason        what decoded last, and why if that is not what was asked for
+    tokens_by_mode      how many tokens each mode decoded
+    exposed_draft_ms    how long the target waited for the draft, mean
+    gain                measured tokens a second ÷ plain decoding's, in mode auto; None: nobody has measured
+    setting, tried      what was decided last, and everything that was, one after the other
     draft_host          where the draft ran, and why there
     """
 
@@ -139,7 +145,12 @@ class Stats:
     prompt_tps: float = 0.0
     generation_tps: float = 0.0
     mode: str = "ar"
+    tokens_by_mode: dict[str, int] = field(default_factory=dict)
     reason: str = ""
+    exposed_draft_ms: float = 0.0
+    gain: float | None = None
+    setting: str = ""
+    tried: tuple[str, ...] = ()
     draft_host: str = ""
 
     def as_dict(self) -> dict[str, Any]:
@@ -163,7 +174,7 @@ def overlap(spans: list[tuple[int, int]], others: list[tuple[int, int]]) -> int:
     return total
 
 
-def summarise(trace: Trace, *, tokens: int, mode: str, reason: str, **rates: float | int) -> Stats:
+def summarise(trace: Trace, *, tokens: int, reason: str, **rates: float | int) -> Stats:
     """Stats of a run from its trace."""
     verify: dict[int, tuple[int, int]] = {s.step: (s.start, s.end) for s in trace.spans if s.name == "verify"}
     draft: dict[int, list[tuple[int, int]]] = {}
@@ -181,6 +192,10 @@ def summarise(trace: Trace, *, tokens: int, mode: str, reason: str, **rates: flo
         for n in [sum(s.outcome.accepted == row for s in predicted)]
     )
     handovers = [step.waited for step in trace.steps if step.next == "hit"]
+    drafted = [step for step in trace.steps if step.mode != "ar"]
+    by_mode: dict[str, int] = {}
+    for step in trace.steps:
+        by_mode[step.mode] = by_mode.get(step.mode, 0) + step.outcome.accepted + 1
     return Stats(
         steps=len(trace.steps),
         tokens=tokens,
@@ -195,7 +210,9 @@ def summarise(trace: Trace, *, tokens: int, mode: str, reason: str, **rates: flo
         / 1e3,
         verify_ms=median(e - s for s, e in verify.values()) / 1e6 if verify else 0.0,
         step_ms=median(step.busy for step in trace.steps) / 1e6 if trace.steps else 0.0,
-        mode=mode,
+        mode=trace.steps[-1].mode if trace.steps else "ar",
+        tokens_by_mode=by_mode,
+        exposed_draft_ms=fmean(step.waited for step in drafted) / 1e6 if drafted else 0.0,
         reason=reason,
         **rates,  # type: ignore[arg-type]
     )

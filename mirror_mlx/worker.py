@@ -13,7 +13,7 @@ from numbers import Integral
 from typing import Any
 
 from mirror_mlx import threads
-from mirror_mlx.draft.protocol import Draft, width_of
+from mirror_mlx.draft.protocol import Confident, Draft, Lawful, streaming, width_of
 from mirror_mlx.messages import Candidates, Fault, Key, Outcome, Window
 from mirror_mlx.rounds import Advance, Expand, Glue, Round, Settle, Wait
 from mirror_mlx.sampling import Sampling
@@ -37,6 +37,8 @@ class Ticket:
     outcome: Outcome | None = None
     roots: int = 0  # outcomes prepared for when the real one was known
     cancelled: bool = False
+    passes: list[tuple[int, int]] = field(default_factory=list)
+    """Branches of each pass, and how long it took, ns."""
 
 
 # Jobs, in the order the engine's thread posts them.
@@ -76,7 +78,16 @@ class Close:
     pass
 
 
-Job = Begin | Start | Tapped | Resolved | Wake | Close
+@dataclass(frozen=True, slots=True)
+class Use:
+    """Between two steps: propose with so many streams, at their word or checked, for windows of this length."""
+
+    streams: int
+    exact: bool
+    length: int | None
+
+
+Job = Begin | Start | Tapped | Resolved | Use | Wake | Close
 
 
 class FailedError(Exception):
@@ -167,6 +178,9 @@ class Worker:
         try:
             if isinstance(job, Begin):
                 self._begin(job)
+            elif isinstance(job, Use):
+                if (found := streaming(self._draft)) is not None:
+                    found.use(job.streams, exact=job.exact, length=job.length)
             elif isinstance(job, Start) and self.fault is None:
                 self._play(job.ticket)
         except _NonsenseError as error:
@@ -222,9 +236,13 @@ class Worker:
                 round_.expanded(action.roots)
             elif isinstance(action, Advance):
                 keys = action.keys[:width]  # where not all fit a pass, the first are served to their end
+                began = clock()
                 with span("draft", "pass", step):
                     proposed = draft.advance(keys)
-                round_.advanced(keys, _checked_proposals(proposed))
+                ticket.passes.append((len(keys), clock() - began))
+                sure = draft.confidences if isinstance(draft, Confident) else {}
+                laws = draft.laws if isinstance(draft, Lawful) else {}
+                round_.advanced(keys, _checked_proposals(proposed), sure, laws)
             else:
                 self._settle(ticket, action, rows)
                 return

@@ -2,6 +2,8 @@
 
 import mirror_mlx  # isort: skip  # noqa: F401  (loads OpenBLAS; must come before mlx)
 import json
+import os
+import tempfile
 import threading
 import time
 
@@ -10,6 +12,7 @@ from hypothesis import settings
 
 settings.register_profile("house", deadline=None, max_examples=30, derandomize=True)
 settings.load_profile("house")
+os.environ["MIRROR_MLX_CACHE"] = tempfile.mkdtemp(prefix="mirror-mlx-")  # no test leaves a calibration behind
 
 
 @pytest.fixture(autouse=True)

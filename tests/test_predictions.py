@@ -33,8 +33,8 @@ def random_logits(rows, count, seed, spread=4.0):
 def test_greedy_the_choice_is_that_of_the_whole_vocabulary(rows, count, buckets, seed):
     logits = random_logits(rows, count, seed)
     sampler, positions = Sampler(Sampling()), list(range(5, 5 + rows))
-    whole = Full(mx.array(logits), None, count).choose(sampler, positions)
-    assert dealt(logits, buckets).choose(sampler, positions) == whole
+    whole = Full(mx.array(logits), None, count).choose(sampler, positions).tokens
+    assert dealt(logits, buckets).choose(sampler, positions).tokens == whole
 
 
 def test_with_a_bucket_for_every_token_nothing_is_lost():
@@ -42,7 +42,7 @@ def test_with_a_bucket_for_every_token_nothing_is_lost():
     for sampling in (Sampling(temperature=1.0, seed=3), Sampling(temperature=0.7, top_p=0.8), Sampling(0.9, top_k=5)):
         sampler, positions = Sampler(sampling), [3, 3, 9, 40, 41, 7]
         full, ours = Full(mx.array(logits), None, 40), dealt(logits, 40)
-        assert ours.choose(sampler, positions) == full.choose(sampler, positions)
+        assert ours.choose(sampler, positions).tokens == full.choose(sampler, positions).tokens
         window = logits.argmax(-1)[:5].tolist()
         theirs = full.candidates(sampler, positions, window, 4)
         said = ours.candidates(sampler, positions, window, 4)
@@ -56,10 +56,10 @@ def test_with_a_bucket_for_every_token_nothing_is_lost():
 def test_sampled_from_fewer_buckets_it_is_mostly_the_same_token():
     logits = random_logits(400, 256, 5, spread=4.0)
     sampler, positions = Sampler(Sampling(temperature=1.0, seed=1)), list(range(400))
-    full = Full(mx.array(logits), None, 256).choose(sampler, positions)
-    same = np.mean(np.array(dealt(logits, 64).choose(sampler, positions)) == np.array(full))
+    full = Full(mx.array(logits), None, 256).choose(sampler, positions).tokens
+    same = np.mean(np.array(dealt(logits, 64).choose(sampler, positions).tokens) == np.array(full))
     assert same > 0.8
-    assert same < np.mean(np.array(dealt(logits, 128).choose(sampler, positions)) == np.array(full))
+    assert same < np.mean(np.array(dealt(logits, 128).choose(sampler, positions).tokens) == np.array(full))
 
 
 def test_the_window_own_probability():
@@ -76,7 +76,7 @@ def test_a_trimmed_head_speaks_in_full_ids():
     logits = random_logits(3, 10, 2)
     ids = [4, 7, 11, 12, 30, 31, 32, 40, 41, 49]
     said = dealt(logits, 4, ids, 50)
-    assert said.choose(Sampler(Sampling()), [1, 2, 3]) == [ids[i] for i in logits.argmax(-1)]
+    assert said.choose(Sampler(Sampling()), [1, 2, 3]).tokens == [ids[i] for i in logits.argmax(-1)]
     assert said.candidates(Sampler(Sampling()), [1, 2, 3], [5, 7], 3).own[0] == 0.0
 
 
@@ -96,6 +96,6 @@ def test_a_sharpened_row_is_that_power_of_its_distribution():
     sharp = np.array([1.0, 1.5, 2.0, 1.0], np.float32)
     for sampling in (Sampling(), Sampling(temperature=1.0, seed=2), Sampling(temperature=0.6, seed=2, top_k=10)):
         sampler, positions = Sampler(sampling), [2, 3, 4, 5]
-        expected = Full(mx.array(logits * sharp[:, None]), None, 60).choose(sampler, positions)
-        assert Full(mx.array(logits), None, 60).choose(sampler, positions, sharp) == expected
-        assert dealt(logits, 60).choose(sampler, positions, sharp) == expected
+        expected = Full(mx.array(logits * sharp[:, None]), None, 60).choose(sampler, positions).tokens
+        assert Full(mx.array(logits), None, 60).choose(sampler, positions, sharp).tokens == expected
+        assert dealt(logits, 60).choose(sampler, positions, sharp).tokens == expected

@@ -14,7 +14,7 @@ from models import VOCAB
 
 import mirror_mlx
 from mirror_mlx.draft import Draft, StreamingDraft
-from mirror_mlx.draft.protocol import Streaming
+from mirror_mlx.draft.protocol import Streaming, streaming
 from mirror_mlx.draft.streaming import MlxSegments
 from mirror_mlx.draft.streaming.draft import SHARP
 from mirror_mlx.draft.streaming.layout import Feed, lay_out
@@ -217,6 +217,7 @@ def test_it_is_a_draft_and_says_how_many_streams_it_has():
     draft = StreamingDraft(MlxSegments(streams.tiny()))
     assert isinstance(draft, Draft)
     assert isinstance(draft, Streaming)
+    assert streaming(draft) is draft
     with pytest.raises(UsageError, match="streams is 4: this draft was trained with 3"):
         draft.use(4)
     with pytest.raises(ValueError, match="outside the draft's vocabulary"):

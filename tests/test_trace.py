@@ -34,7 +34,7 @@ def run_of_two_steps():
 
 
 def test_stats_come_from_the_timeline():
-    stats = summarise(run_of_two_steps(), tokens=4, mode="mirror", reason="")
+    stats = summarise(run_of_two_steps(), tokens=4, reason="")
     assert (stats.steps, stats.tokens_per_step, stats.drafted, stats.accepted) == (2, 2.0, 4, 2)
     assert stats.hit_rate == 0.5
     assert stats.hit_rate_by_row == (0.0, None, 1.0)
@@ -52,4 +52,4 @@ def test_the_timeline_file_has_two_lanes(tmp_path):
 
 
 def test_an_empty_run_has_stats_too():
-    assert summarise(Trace(), tokens=0, mode="ar", reason="").steps == 0
+    assert summarise(Trace(), tokens=0, reason="").steps == 0

@@ -111,7 +111,7 @@ def measure(settings: Settings, report: Report = lambda done, what: None) -> dic
     return {
         "setup": asdict(settings)
         | {"layers": target.num_layers, "exit_layers": layers, "trained": trained, "requests": len(requests)}
-        | {"num_draft_tokens": options.num_draft_tokens, "kappa": options.kappa, "max_roots": max_roots}
+        | {"num_draft_tokens": options.length, "kappa": options.kappa, "max_roots": max_roots}
         | {"adapter_refusal": target.adapter_refusal},
         "kappas": KAPPAS,
         "per_row": PER_ROW,
@@ -149,7 +149,7 @@ def records(
     if len(prompt) > 1:
         with _named():
             draft.glue([tokens[-2]], 0)
-            length = _room(target, engine.options.num_draft_tokens, limit)
+            length = _room(target, engine.options.length, limit)
             window = _rollout(draft, Outcome(0, tokens[-1]), length, target.vocab_size)
             draft.commit(1)
     while len(tokens) < end:
@@ -160,7 +160,7 @@ def records(
         seen = {(layer, lens): _read(target, layer, lens == "trained", depth) for layer, lens in taps}
         target.commit(outcome)
         tokens += [*window[: outcome.accepted], outcome.token]
-        length, before = _room(target, engine.options.num_draft_tokens, end - len(tokens)), window
+        length, before = _room(target, engine.options.length, end - len(tokens)), window
         with _named():
             window = () if outcome.token in stops else _rollout(draft, outcome, length, target.vocab_size)
             draft.commit(outcome.accepted + 1)

@@ -21,7 +21,6 @@ from mirror_mlx.bench import law, pairs, prompts
 from mirror_mlx.bench.figures import Sample, summarise
 from mirror_mlx.bench.lab import Cores, Others, Pace, PacedDraft
 from mirror_mlx.bench.peers import view
-from mirror_mlx.draft.protocol import Streaming
 from mirror_mlx.engine import Engine
 from mirror_mlx.errors import DraftError, MirrorError, UsageError
 from mirror_mlx.sampling import Sampling
@@ -212,8 +211,6 @@ def measure(settings: Settings, report: Report = lambda done, what: None, start:
     asked = [prompts.tokens(tokenizer, text) for text in texts]
     with cores.for_target():
         params = pair.inflate(settings.params)
-        if isinstance(draft, Streaming):
-            draft.use(None, length=settings.num_draft_tokens)
         exit_layer = settings.exit_layer or pairs.deepest_exit(pair, settings.num_draft_tokens, settings.pass_ms)
         with (
             Engine(view(model), tokenizer, mode="ar") as plain,

@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from mirror_mlx.messages import Candidates, Outcome, Predictor, Root
+from mirror_mlx.messages import Candidates, FanOut, Outcome, Predictor, Root
 from mirror_mlx.outcomes import allocate, pool, roots
+from mirror_mlx.tuning.fanout import Fan
 
 Lens = Literal["plain", "trained"]
 Tap = tuple[int, Lens]
@@ -44,17 +45,19 @@ class Way:
     kappa   roots of each row and predictor
     tap     which one the predictor "tap" or "hybrid" means
     budget  roots of a step in all; None: as many as there are
+    fan_out how many of the draft's own go to each row
     """
 
     predictor: Predictor
     kappa: int
     tap: Tap | None = None
     budget: int | None = None
+    fan_out: FanOut = "score"
 
 
-def choose(record: Record, way: Way) -> list[Root]:
+def choose(record: Record, way: Way, fan: Fan | None = None) -> list[Root]:
     """The roots that would have been opened. In the hybrid the draft gets half of the budget; what both
-    say together, once the tap has spoken, fills up the rest.
+    say together, once the tap has spoken, fills up the rest. fan: what the fan-out follows from, where there is one.
 
     >>> draft = Candidates(tokens=[[7, 8]], probs=[[0.6, 0.1]], own=[])
     >>> tap = Candidates(tokens=[[9, 7]], probs=[[0.6, 0.3]], own=[])
@@ -66,7 +69,8 @@ def choose(record: Record, way: Way) -> list[Root]:
     first: list[Root] = []
     if way.predictor != "tap" and record.draft is not None:
         share = budget // 2 if way.predictor == "hybrid" else budget
-        first = allocate(roots(record.draft, record.window, way.kappa), share)
+        counts = None if fan is None else fan.of(len(record.window) + 1, share)
+        first = allocate(roots(record.draft, record.window, way.kappa), share, counts)
     if way.predictor == "draft" or way.tap is None:
         return first
     tap = record.taps[way.tap]
@@ -100,6 +104,7 @@ class Tally:
         sources: list[tuple[Predictor, Tap | None]] = [("draft", None)]
         sources += [(predictor, tap) for tap in self.taps for predictor in ("tap", "hybrid")]  # type: ignore[misc]
         self._ways = {way for source in sources for ways in self._asked(*source).values() for way in ways}
+        self._fans: dict[FanOut, Fan] = {"uniform": Fan("uniform"), "geometric": Fan("geometric")}
         self._hits: Counter[tuple[Way, int, bool]] = Counter()
         self._steps: Counter[tuple[int, bool]] = Counter()  # by accepted proposals, and whether one was rejected
 
@@ -111,15 +116,21 @@ class Tally:
             "per_row": [Way(predictor, count // parts, tap) for count in PER_ROW],
             "per_step": [Way(predictor, DEPTH, tap, count) for count in PER_STEP],
             "as_run": [Way(predictor, self._kappa, tap, self._max_roots)],
-        }
+            **(
+                {f"fan_out_{kind}": [Way(predictor, DEPTH, tap, count, kind) for count in PER_STEP]
+                 for kind in ("uniform", "geometric")} if predictor == "draft" else {}
+            ),
+        }  # fmt: skip
 
     def add(self, record: Record) -> None:
         accepted = record.outcome.accepted
         where = accepted, accepted < len(record.window)
         self._steps[where] += 1
         for way in self._ways:
-            if record.outcome.key in {root.key for root in choose(record, way)}:
+            if record.outcome.key in {root.key for root in choose(record, way, self._fans.get(way.fan_out))}:
                 self._hits[(way, *where)] += 1
+        for fan in self._fans.values():  # afterwards: it is chosen from what was seen before
+            fan.saw(len(record.window), accepted, _rank(record), DEPTH)
 
     @property
     def steps(self) -> int:
@@ -144,6 +155,9 @@ class Tally:
         steps, rejected, steps_by_row, tokens_per_step    what was measured
         draft                                             a source: see below
         taps      [{exit_layer, lens, tap: a source, hybrid: a source}]
+
+        The draft has `fan_out_uniform` and `fan_out_geometric` besides: `per_step`, with roots dealt out to the rows
+        evenly, and by what was counted before (see `tuning.fanout`).
 
         A source has `by_kappa` (κ roots of each row and predictor), `per_row` and `per_step` (so many in all), each
         with hit_rate and hit_rate_given_rejection; `by_row`, hit rates with the largest κ; and `as_run`.
@@ -194,6 +208,16 @@ class Tally:
 
     def _steps_by_row(self) -> list[int]:
         return [self._steps[row, True] + self._steps[row, False] for row in range(self._rows())]
+
+
+def _rank(record: Record) -> int | None:
+    """Which of the draft's candidates at its row the outcome was, the window's own token not counted."""
+    row = record.outcome.accepted
+    if record.draft is None:
+        return None
+    own = record.window[row : row + 1]
+    named = [token for token in record.draft.tokens[row] if token not in own]
+    return named.index(record.outcome.token) if record.outcome.token in named else None
 
 
 def used(tables: Mapping[str, Any]) -> list[dict[str, Any]]:

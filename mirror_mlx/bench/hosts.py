@@ -105,7 +105,7 @@ def measure(settings: Settings, report: Report = lambda done, what: None) -> dic
     `speed` is its tokens/s ÷ those of `BASE`, both medians over all answers, taken in turn."""
     others, rows, done = Others(), [], 0
     names = (BASE, *settings.hosts)
-    with loading.load(settings.model, settings.draft_model, draft_host=BASE) as engine:
+    with loading.load(settings.model, settings.draft_model, mode="mirror", draft_host=BASE) as engine:
         model, tokenizer, adapter = engine.target.model, engine.tokenizer, engine.target.adapter
         options = {
             name: getattr(engine.options, name)

@@ -14,9 +14,9 @@ from typing import Any
 
 import mlx.core as mx
 
-from mirror_mlx.draft.protocol import Draft, width_of
-from mirror_mlx.messages import Candidates, Key, Root
-from mirror_mlx.sampling import Sampling
+from mirror_mlx.draft.protocol import Draft
+from mirror_mlx.draft.wrapped import Wrapped
+from mirror_mlx.messages import Candidates, Key
 
 _SPIN = 200_000  # ns before the end of a pass from which its thread no longer trusts `sleep`
 _CHUNK = 2048  # prompt tokens in one forward of a draft's prefill
@@ -50,7 +50,7 @@ def wait_until(moment: int) -> None:
         time.sleep((left - _SPIN) / 1e9 if left > 2 * _SPIN else 0)
 
 
-class PacedDraft:
+class PacedDraft(Wrapped):
     """Any draft, at a set time for each forward pass: it does its real work and then waits until the time is over.
 
     A call that makes a pass is paced: a prefill chunk, a glue that gives candidates, an advance, and a commit that
@@ -58,46 +58,29 @@ class PacedDraft:
     """
 
     def __init__(self, draft: Draft, pace: Pace) -> None:
-        self._draft = draft
+        super().__init__(draft)
         self._pace = pace
         self._pending = False  # glued rows that no pass has computed
-        self.max_roots = draft.max_roots
-
-    @property
-    def width(self) -> int | None:
-        return width_of(self._draft)
-
-    def begin(self, sampling: Sampling) -> None:
-        self._draft.begin(sampling)
 
     def prefill(self, tokens: Sequence[int]) -> None:
         for start in range(0, len(tokens), _CHUNK):
             with self._pace:
-                self._draft.prefill(tokens[start : start + _CHUNK])
+                super().prefill(tokens[start : start + _CHUNK])
 
     def glue(self, tokens: Sequence[int], candidates: int) -> Candidates | None:
         self._pending = candidates == 0
         with nullcontext() if self._pending else self._pace:
-            return self._draft.glue(tokens, candidates)
-
-    def expand(self, roots: Sequence[Root]) -> None:
-        self._draft.expand(roots)
+            return super().glue(tokens, candidates)
 
     def advance(self, keys: Sequence[Key]) -> Mapping[Key, Sequence[int]]:
         self._pending = False
         with self._pace:
-            return self._draft.advance(keys)
+            return super().advance(keys)
 
     def commit(self, rows: int) -> None:
         with self._pace if self._pending and rows else nullcontext():
-            self._draft.commit(rows)
+            super().commit(rows)
         self._pending = False
-
-    def rewind(self, length: int) -> None:
-        self._draft.rewind(length)
-
-    def close(self) -> None:
-        self._draft.close()
 
 
 class Cores:

@@ -19,7 +19,6 @@ from mirror_mlx.bench.inflate import count_parameters
 from mirror_mlx.bench.lab import Cores, Others, Pace, PacedDraft, Stopwatch
 from mirror_mlx.bench.pairs import deepest_exit, passes
 from mirror_mlx.bench.problems import PROBLEMS
-from mirror_mlx.draft.protocol import Streaming
 from mirror_mlx.engine import Engine
 from mirror_mlx.errors import DraftError, ModelError, UsageError
 from mirror_mlx.messages import Predictor
@@ -99,8 +98,6 @@ def measure(settings: Settings, report: Report = lambda done, what: None) -> tup
             plain = [_decode(engine, prompt, sampling) for prompt in asked]
         report(0, "inflating")
         params = pair.inflate(settings.params)
-        if isinstance(draft, Streaming):
-            draft.use(settings.streams, length=settings.num_draft_tokens)
         pace = Pace()
         stopwatch = Stopwatch(for_device(), clock)
         engine = Engine(
@@ -112,11 +109,13 @@ def measure(settings: Settings, report: Report = lambda done, what: None) -> tup
             submission=stopwatch,
             tap=pair.adapter,
             **{name: getattr(settings, name) for name in DECODING},
-            exit_layer=settings.exit_layer or deepest_exit(pair, settings.num_draft_tokens, settings.pass_ms),
+            streams=settings.streams,
+            exit_layer=settings.exit_layer
+            or deepest_exit(pair, settings.num_draft_tokens, settings.pass_ms, settings.streams),
         )
         with engine:
             found, runs = _runs(engine, settings, asked, plain, sampling, pace, stopwatch, report)
-    found |= _budget(found, passes(draft, settings.num_draft_tokens))
+    found |= _budget(found, passes(draft, settings.num_draft_tokens, settings.streams))
     drafter = getattr(draft, "model", None)
     found["lab"] = asdict(settings) | {
         "prompts": None if settings.prompts is None else Path(settings.prompts).name,

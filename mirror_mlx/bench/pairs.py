@@ -10,6 +10,7 @@ import mlx.nn as nn
 from mirror_mlx import loading
 from mirror_mlx.bench.inflate import inflate, widened
 from mirror_mlx.draft import Draft
+from mirror_mlx.draft.protocol import streaming
 from mirror_mlx.errors import DraftError, ModelError
 from mirror_mlx.messages import Outcome
 from mirror_mlx.sampling import Sampler, Sampling
@@ -48,12 +49,15 @@ def load(model: str, draft_model: str | None = None) -> Pair:
     return Pair(target, tokenizer, loading.load_draft(source, target, tokenizer), adapter)
 
 
-def passes(draft: Draft, length: int) -> int:
-    """Passes of a rollout: each brings a token of the main stream and, from a streaming draft, one of each other."""
-    return -(-length // (1 + getattr(draft, "streams", 0)))
+def passes(draft: Draft, length: int, streams: int | None = None) -> int:
+    """Passes of a rollout: each brings a token of the main stream and, from a streaming draft, one of each other
+    stream, of so many (None: of all)."""
+    found = streaming(draft)
+    trained = 0 if found is None else found.trained_streams or 0
+    return -(-length // (1 + (trained if streams is None else streams)))
 
 
-def deepest_exit(pair: Pair, length: int, pass_ms: float) -> int:
+def deepest_exit(pair: Pair, length: int, pass_ms: float, streams: int | None = None) -> int:
     """The deepest exit after which a rollout of `length` and the pass under way still fit beside the suffix; at most
     half, and one that the tap was trained for, if any of those is."""
     rows, times = [0] * length, []
@@ -66,7 +70,7 @@ def deepest_exit(pair: Pair, length: int, pass_ms: float) -> int:
         target.commit(Outcome(0, 0))
         times.append(1e3 * (time.perf_counter() - began))
     target.close()
-    needed = (passes(pair.draft, length) + 1) * pass_ms
+    needed = (passes(pair.draft, length, streams) + 1) * pass_ms
     deepest = max(1, min(target.num_layers // 2, int(target.num_layers * (1 - needed / min(times)))))
     trained = [] if pair.adapter is None else [layer for layer in pair.adapter.layers if layer <= deepest]
     return max(trained, default=deepest)

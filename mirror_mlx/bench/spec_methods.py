@@ -16,7 +16,6 @@ from mirror_mlx.bench.spec_lab import Lab
 from mirror_mlx.bench.spec_parts import Parts, where
 from mirror_mlx.bench.spec_run import BASE, Account, Method
 from mirror_mlx.draft import AutoregressiveDraft, Draft
-from mirror_mlx.draft.protocol import Streaming
 from mirror_mlx.engine import Engine
 from mirror_mlx.errors import UsageError
 from mirror_mlx.lookup import Proposer, TokenRecycling, by_name, fingerprint
@@ -144,18 +143,17 @@ def _made(name: str, made: Recipe, lab: Lab) -> Method:
     if made.length:
         return MlxSpeculation(name, model, view(lab.ar), lab.tokenizer, made.length, lab.pass_ms / 1e3)  # type: ignore[arg-type]
     options = {**lab.options, **made.options, "draft_timeout": 30.0}
-    exact = options.pop("stream_mode", "trust") == "exact"
     if options.get("adaptive"):
         options["num_draft_tokens"] = max(LONGEST, options.get("num_draft_tokens", 0))
     parts = Parts(for_device())
-    draft = _draft(made.draft, model, lab, exact, options.get("num_draft_tokens"))
+    draft = _draft(made.draft, model, lab)
     engine = Engine(
         model, lab.tokenizer, draft, draft_work=lab.cores.for_draft, submission=parts, tap=lab.adapter, **options
     )
     return Ours(name, engine, parts)
 
 
-def _draft(kind: str | None, model: nn.Module, lab: Lab, exact: bool, length: int | None) -> Draft | Proposer | None:
+def _draft(kind: str | None, model: nn.Module, lab: Lab) -> Draft | Proposer | None:
     if kind is None:
         return None
     draft: Draft
@@ -163,8 +161,6 @@ def _draft(kind: str | None, model: nn.Module, lab: Lab, exact: bool, length: in
         draft = AutoregressiveDraft(view(lab.ar))  # type: ignore[arg-type]
     elif kind == "stream":
         draft = loading.load_draft(lab.stream, model, lab.tokenizer)  # type: ignore[arg-type]
-        if isinstance(draft, Streaming):  # as the engine would, which does not see it behind its pace
-            draft.use(None, exact=exact, length=length)
     else:
         made_with = fingerprint(lab.tokenizer.get_vocab()) if kind == "retrieve" else None
         return by_name(kind, datastore=lab.datastore, tokenizer=made_with)

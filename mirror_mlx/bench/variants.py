@@ -19,11 +19,12 @@ from mirror_mlx import blas, loading
 from mirror_mlx.bench import prompts
 from mirror_mlx.bench.inflate import inflate, widened
 from mirror_mlx.bench.lab import Cores, Others, Pace, PacedDraft
-from mirror_mlx.draft import streaming
-from mirror_mlx.draft.protocol import Draft, Streaming, width_of
+from mirror_mlx.draft import StreamingDraft, streaming
+from mirror_mlx.draft.protocol import Draft
+from mirror_mlx.draft.wrapped import Wrapped
 from mirror_mlx.engine import Engine
 from mirror_mlx.errors import UsageError
-from mirror_mlx.messages import Candidates, Key, Root
+from mirror_mlx.messages import Candidates, Key
 from mirror_mlx.sampling import Sampling
 
 Report = Callable[[int, str], None]
@@ -67,32 +68,18 @@ class Settings:
             raise UsageError("params and pass_ms must be 0 or more")
 
 
-class Meter:
+class Meter(Wrapped):
     """A draft that notes each pass, how long it took and what it proposed for each branch, and each step, how long it
     worked in it and in how many passes."""
 
     def __init__(self, draft: Draft) -> None:
-        self._draft = draft
-        self.max_roots = draft.max_roots
+        super().__init__(draft)
         self.passes: list[tuple[float, list[int]]] = []
         self.windows: list[tuple[float, int]] = []
         self._window, self._count = 0.0, 0
 
-    @property
-    def width(self) -> int | None:
-        return width_of(self._draft)
-
-    def begin(self, sampling: Sampling) -> None:
-        self._draft.begin(sampling)
-
-    def prefill(self, tokens: Sequence[int]) -> None:
-        self._draft.prefill(tokens)
-
     def glue(self, tokens: Sequence[int], candidates: int) -> Candidates | None:
         return self._timed(lambda: self._draft.glue(tokens, candidates))
-
-    def expand(self, roots: Sequence[Root]) -> None:
-        self._draft.expand(roots)
 
     def advance(self, keys: Sequence[Key]) -> Mapping[Key, Sequence[int]]:
         before = self._window
@@ -104,13 +91,7 @@ class Meter:
     def commit(self, rows: int) -> None:
         self.windows.append((self._window, self._count))
         self._window, self._count = 0.0, 0
-        self._draft.commit(rows)
-
-    def rewind(self, length: int) -> None:
-        self._draft.rewind(length)
-
-    def close(self) -> None:
-        self._draft.close()
+        super().commit(rows)
 
     def _timed(self, work: Callable[[], Any]) -> Any:
         began = time.perf_counter()
@@ -141,13 +122,12 @@ def measure(settings: Settings, report: Report = lambda done, what: None) -> dic
         for name, folder, mode, how in ways:
             exact = how == "exact"
             draft = loading.load_draft(Path(folder), model, tokenizer, main_stream=how == MAIN)
-            if isinstance(draft, Streaming):
-                draft.use(settings.streams, exact=exact, length=settings.num_draft_tokens)
+            told = {"streams": settings.streams, "stream_mode": "exact" if exact else "trust"}
             meter = Meter(PacedDraft(draft, Pace(settings.pass_ms / 1e3)))
             options = {
                 "mode": mode, "num_draft_tokens": settings.num_draft_tokens, "kappa": settings.kappa,
                 "max_roots": settings.roots, "exit_layer": exit_layer, "draft_timeout": 30.0,
-            }  # fmt: skip
+            } | (told if isinstance(draft, StreamingDraft) else {})  # fmt: skip
             with (
                 cores.for_target(),
                 Engine(model, tokenizer, meter, draft_work=cores.for_draft, tap=adapter, **options) as engine,

@@ -3,6 +3,7 @@
 import argparse
 
 from mirror_mlx.cli import (
+    bench_auto,
     bench_contend,
     bench_convert,
     bench_hosts,
@@ -24,6 +25,7 @@ EPILOG = """examples:
   mirror-mlx bench spec --questions question.jsonl    what is it worth? SpecBench, with mlx-lm's own decoding beside it
   mirror-mlx bench variants --exact                   what does a streaming draft save, and cost?
   mirror-mlx bench contend                            does it still gain while something else uses the machine?
+  mirror-mlx bench auto                               is mode "auto" ever worse than plain decoding?
   mirror-mlx bench hosts                              does the converted draft propose the same?
   mirror-mlx bench problems --show 5                  how often is the bundled pair right?
   mirror-mlx bench training --long                    how long will training take, and what fits into memory?
@@ -37,6 +39,7 @@ KINDS = {
     "spec": (bench_spec, "SpecBench: every method beside mlx-lm's own decoding, in turn"),
     "variants": (bench_variants, "serial speculation and Mirror, with each of a pair's drafts"),
     "contend": (bench_contend, "plain decoding and Mirror while something else uses the machine"),
+    "auto": (bench_auto, "mode auto with hostile drafts, and beside the best fixed setting"),
     "hosts": (bench_hosts, "the same draft on several hosts: same proposals? how fast?"),
     "problems": (bench_problems, "is what a model says right? word problems it has never seen"),
     "training": (bench_training, "tokens a second and memory of each kind of training"),

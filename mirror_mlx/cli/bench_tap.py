@@ -133,6 +133,10 @@ def _print(found: dict[str, Any]) -> None:
             counts = [str(count) for count in found[key]]
             rows = [(name, _pairs(source[key])) for name, source in sources]
             _table(console, f"hit rate, so many roots {title} in all", counts, rows)
+        fans = (("by score", "per_step"), ("geometric", "fan_out_geometric"), ("uniform", "fan_out_uniform"))
+        rows = [(name, _pairs(tables["draft"][key])) for name, key in fans]
+        counts = [str(count) for count in found["per_step"]]
+        _table(console, "hit rate of the draft's roots, so many in a step, by how rows share them", counts, rows)
     setup, rates = found["setup"], as_run(found["temperatures"])
     listed = ", ".join(f"{layer}: {rate:.3f}" for layer, rate in sorted(rates.items()))
     console.print(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from mirror_mlx import __version__
 from mirror_mlx.cli import flags
-from mirror_mlx.cli.report import models, stats_line
+from mirror_mlx.cli.report import explain_lines, models, stats_line
 from mirror_mlx.errors import PromptError, UsageError
 
 if TYPE_CHECKING:
@@ -163,6 +163,9 @@ class Chat:
             self._terminal.remark("stopped")
         elif last is not None:
             self._terminal.remark(stats_line(self._engine.stats))
+            if self._args.explain:
+                for line in explain_lines(self._engine.stats):
+                    self._terminal.remark(line)
             if last.finish_reason == "length":
                 self._explain_end(last.generation_tokens)
         self._terminal.gap()

@@ -95,10 +95,13 @@ def add_decoding(parser: argparse.ArgumentParser) -> None:
         "--mode",
         choices=MODES,
         default="auto",
-        help="mirror: draft beside the target; sd: draft in turns; ar: no draft; auto: mirror while it pays",
+        help="mirror: draft beside the target; sd: draft in turns; ar: no draft; auto: what is fastest here, measured",
     )
-    for name, what in (("num_draft_tokens", "proposals in a window"), ("kappa", "outcomes prepared for each of them")):
-        default = getattr(usual, name)
+    group.add_argument("--explain", action="store_true", help="say afterwards what was decided, and what it was worth")
+    for name, what, default in (
+        ("num_draft_tokens", "proposals in a window; in mode auto at most so many", usual.length),
+        ("kappa", "outcomes prepared for each of them", usual.kappa),
+    ):
         group.add_argument(_flag(name), metavar="N", type=int, help=f"{what} (default: the pair's own, or {default})")
     group.add_argument("--exit-layer", metavar="N", type=int, help="target layer the tap reads (default: the middle)")
     group.add_argument("--predictor", choices=PREDICTORS, help="who predicts outcomes (default: hybrid)")
@@ -199,11 +202,19 @@ def _load(args: argparse.Namespace, options: dict[str, Any]) -> "Engine":
             trust_remote_code=args.trust_remote_code,
             extra_eos_token=args.extra_eos_token,
             notify=lambda line: print(f"mirror-mlx: {line}", file=sys.stderr),
+            report=_calibrating,
             **options,
         )
     if any(str(warning.message) == blas.missing() for warning in caught):  # others are libraries talking to us
         print(f"mirror-mlx: {blas.missing()}", file=sys.stderr)
     return engine
+
+
+def _calibrating(share: float) -> None:
+    """A line that goes away again, on a terminal."""
+    if sys.stderr.isatty():
+        line = f"measuring target and draft, once on this machine: {share:.0%}" if share < 1 else ""
+        print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
 
 
 def _quiet(args: argparse.Namespace) -> None:

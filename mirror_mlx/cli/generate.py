@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from mirror_mlx.cli import flags
-from mirror_mlx.cli.report import verbose_lines
+from mirror_mlx.cli.report import explain_lines, verbose_lines
 from mirror_mlx.errors import DataError, MirrorError, PromptError, UsageError
 
 if TYPE_CHECKING:
@@ -70,6 +70,8 @@ def run(args: argparse.Namespace) -> int:
                 peak_memory = _print(responses, out, args.verbose)
                 if args.verbose:
                     print(*verbose_lines(engine.stats, peak_memory), sep="\n", file=out)
+            if args.explain:
+                print(*explain_lines(engine.stats), sep="\n", file=sys.stderr)
             if args.trace is not None:
                 _write_trace(engine.trace, args.trace)
     return 0

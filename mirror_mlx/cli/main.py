@@ -20,6 +20,7 @@ COMMANDS = {
     "train": "train the models of a pair",
     "convert": "make Core ML packages of a draft, for the Neural Engine",
     "datastore": "make a datastore of texts, which proposals are looked up in",
+    "plan": "what to expect of a pair, here or on another machine",
     "bench": "measure this machine",
     "doctor": "examine this machine and its converted drafts",
 }

@@ -11,7 +11,7 @@ _MODES = {
     "mirror": "mirror: the draft prepares the next tokens while the target checks these",
     "sd": "sd: draft and target take turns",
     "ar": "ar: the target alone",
-    "auto": "auto: mirror while it pays, else plain decoding",
+    "auto": "auto: what is fastest here, as measured",
 }
 
 
@@ -73,6 +73,22 @@ def verbose_lines(stats: "Stats", peak_memory: float) -> list[str]:
     if drafted and stats.draft_host:
         lines.append(f"Draft on {stats.draft_host}")
     return [*lines, f"Mode: {_mode(stats)}"]
+
+
+def explain_lines(stats: "Stats") -> list[str]:
+    """What decoded, what it was worth, and what was tried."""
+    by_mode = ", ".join(f"{mode} {count}" for mode, count in stats.tokens_by_mode.items())
+    lines = [f"tokens by mode: {by_mode or 'none'}", f"last: {stats.setting}"]
+    if stats.gain is not None:
+        lines.append(f"measured: {stats.gain:.2f} × plain decoding")
+    if stats.drafted:
+        lines.append(
+            f"of {stats.drafted} proposals {stats.accepted} held; {100 * stats.hit_rate:.0f} % of outcomes were "
+            f"prepared for; of {stats.draft_ms:.1f} ms of drafting a step {stats.hidden_draft_ms:.1f} were hidden, and "
+            f"the target waited {stats.exposed_draft_ms:.1f}"
+        )
+    lines += [f"decided: {line}" for line in stats.tried]
+    return [*lines, *([f"why: {stats.reason}"] if stats.reason else [])]
 
 
 def speculation(stats: "Stats", per_step: str) -> list[str]:

@@ -13,6 +13,7 @@ from mirror_mlx.draft.tree import Row, Tree
 from mirror_mlx.limits import context_length
 from mirror_mlx.messages import Candidates, Key, Root
 from mirror_mlx.ranking import rank
+from mirror_mlx.rejection import Law, propose
 from mirror_mlx.sampling import Sampler, Sampling
 
 
@@ -53,6 +54,8 @@ class AutoregressiveDraft:
         self._queued: list[int] = []  # glued rows that wait for the next forward
         self._glued = 0
         self._branches: dict[Key, _Branch] = {}
+        self.confidences: dict[Key, Sequence[float]] = {}
+        self.laws: dict[Key, Sequence[Law]] = {}
 
     def begin(self, sampling: Sampling) -> None:
         self._sampler = Sampler(sampling)
@@ -68,8 +71,8 @@ class AutoregressiveDraft:
         self._queued, self._glued = list(tokens), len(tokens)
         if not candidates:
             return None  # the rows ride along with the first pass
-        scores = self._scores(self._glue_rows(), ())
-        return rank(scores, tokens[1:], candidates).read()
+        logits, positions = self._forward(self._glue_rows(), range(len(tokens)))
+        return rank(self._sampler.opinion(logits, positions), tokens[1:], candidates).read()
 
     def expand(self, roots: Sequence[Root]) -> None:
         for root in roots:
@@ -84,9 +87,12 @@ class AutoregressiveDraft:
         rows = self._glue_rows()
         glued, first = len(rows), self._trunk.used
         rows += [Row(b.token, b.trunk + len(b.slots), b.trunk, b.slots) for b in branches]
-        tokens = mx.argmax(self._scores(rows, range(glued, len(rows))), axis=-1).tolist()
+        logits, positions = self._forward(rows, range(glued, len(rows)))
+        made = propose(self._sampler, logits, positions)
+        self.confidences = {key: [certain] for key, certain in zip(known, made.confidences, strict=True)}
+        self.laws = {key: [law] for key, law in zip(known, made.laws or (), strict=bool(made.laws))}
         proposed: dict[Key, Sequence[int]] = {}
-        for i, (key, branch, token) in enumerate(zip(known, branches, tokens, strict=True)):
+        for i, (key, branch, token) in enumerate(zip(known, branches, made.tokens, strict=True)):
             branch.slots = [*branch.slots, first + glued + i]
             branch.token = token
             proposed[key] = [token]
@@ -115,17 +121,13 @@ class AutoregressiveDraft:
         base = self._base
         return [Row(token, base + i, base, list(range(base, base + i))) for i, token in enumerate(self._queued)]
 
-    def _scores(self, rows: Sequence[Row], wanted: Sequence[int]) -> mx.array:
-        """Scores [wanted or all, V] of a forward over `rows`, evaluated."""
+    def _forward(self, rows: Sequence[Row], wanted: range) -> tuple[mx.array, list[int]]:
+        """Logits [wanted, V] of a forward over `rows`, evaluated, and the positions they are of."""
         with self._pieces:
-            logits = self._trunk.forward(rows)
-            self._queued = []
-            if wanted:
-                logits = logits[wanted[0] : wanted[-1] + 1]
-            chosen = [rows[i] for i in wanted] if wanted else rows
-            scores = self._sampler.scores(logits, [row.position + 1 for row in chosen])
-            mx.eval(scores)
-        return scores
+            logits = self._trunk.forward(rows)[wanted.start : wanted.stop]
+            mx.eval(logits)
+        self._queued = []
+        return logits, [rows[i].position + 1 for i in wanted]
 
 
 def _trunk_for(model: nn.Module) -> tuple[Trunk, int]:

@@ -5,7 +5,7 @@ step *branches* that leave it: a branch for root (r, v) continues the trunk up t
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from mirror_mlx.messages import Candidates, Key, Root
 from mirror_mlx.sampling import Sampling
@@ -52,11 +52,33 @@ class Draft(Protocol):
 
 @runtime_checkable
 class Streaming(Protocol):
-    """What a draft with lookahead streams can be told besides."""
+    """What a draft with lookahead streams can be told besides: see `streaming`."""
+
+    @property
+    def trained_streams(self) -> int | None:
+        """How many it has; None: it has none after all, like an instrument around another draft."""
 
     def use(self, streams: int | None, *, exact: bool = False, length: int | None = None) -> None:
         """How many streams to propose with (None: all), whether each pass checks those of the pass before, and how long
         a window is (None: any length)."""
+
+
+@runtime_checkable
+class Confident(Protocol):
+    """What a draft says besides that knows how sure it is of what it proposes."""
+
+    @property
+    def confidences(self) -> Mapping[Key, Sequence[float]]:
+        """How likely it finds each token of the last `advance`, as it samples: in [0, 1]."""
+
+
+@runtime_checkable
+class Lawful(Protocol):
+    """What a draft says besides whose proposals can be accepted by rejection sampling: see `mirror_mlx.rejection`."""
+
+    @property
+    def laws(self) -> Mapping[Key, Sequence[Any]]:
+        """What each token of the last `advance` was drawn from; none where it was not drawn."""
 
 
 @runtime_checkable
@@ -66,6 +88,11 @@ class Narrow(Protocol):
     @property
     def width(self) -> int | None:
         """How many branches one pass takes; None: all."""
+
+
+def streaming(draft: Draft) -> Streaming | None:
+    """The draft, if it has lookahead streams."""
+    return draft if isinstance(draft, Streaming) and draft.trained_streams is not None else None
 
 
 def width_of(draft: Draft) -> int | None:

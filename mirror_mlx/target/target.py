@@ -12,6 +12,7 @@ from mirror_mlx.errors import MirrorError, ModelError, UsageError
 from mirror_mlx.limits import context_length
 from mirror_mlx.messages import Outcome
 from mirror_mlx.ranking import Ranking, likeliest, rank
+from mirror_mlx.rejection import judge
 from mirror_mlx.rollback import Checkpoint, can_cut, can_rewind, cut, prepared, stepwise
 from mirror_mlx.sampling import Sampler
 from mirror_mlx.target.kv import KVOptions
@@ -180,10 +181,13 @@ class Target:
             self._reset()
         return len(self._cached)
 
-    def begin(self, pending: int, window: Sequence[int], tokens: Sequence[int], *, tap: bool = True) -> Ranking | None:
+    def begin(
+        self, pending: int, window: Sequence[int], tokens: Sequence[int], *, tap: bool = True, laws: Sequence[Any] = ()
+    ) -> Ranking | None:
         """Submit the verification of `[pending, *window]`.
 
         tokens  everything committed, pending included; n = len(tokens)
+        laws    what the proposals were drawn from, for rejection sampling; none: they were given
         Returns the tap, or None where it is not wanted or this model has none.
         """
         assert self._sampler is not None, "prefill comes first"
@@ -197,9 +201,14 @@ class Target:
             logits = self.model(inputs, cache=self.cache)
         rows = logits[0, self._first :]
         self._positions = range(len(tokens), len(tokens) + len(window) + 1)
-        self._text = [*tokens, *window] if self._sampler.sampling.logits_processors else ()
+        sampling = self._sampler.sampling
+        self._text = [*tokens, *window] if sampling.logits_processors else ()
         self._logits, self._outputs = rows, outputs
-        self._chosen = self._sampler.choose(rows, self._positions, self._text)
+        if sampling.coupled or sampling.greedy:
+            self._chosen = self._sampler.choose(rows, self._positions, self._text)
+        else:
+            told = laws or [None] * len(window)
+            self._chosen = judge(self._sampler, rows, self._positions, self._text, window, told)
         if not tap or self.tap_refusal is not None:
             self._submission.begin(outputs[: self.exit_layer], [], self._chosen)
             return None
@@ -219,7 +228,7 @@ class Target:
         output = self._outputs[layer - 1]
         adapted = output if adapter is None else adapter.apply(layer, output)
         lens = self._stages.lens(adapted, mx.array([self._inputs]))[0, self._first :]
-        scores = self._sampler.scores(lens, self._positions, self._text)
+        scores = self._sampler.opinion(lens, self._positions, self._text)
         return rank(scores, self._inputs[self._first + 1 :], count, ready=ready)
 
     def finish(self) -> list[int]:
@@ -238,8 +247,12 @@ class Target:
         assert self._logits is not None
         return _normalised(self._logits[row])
 
-    def plain(self, tokens: Sequence[int], count: int) -> Iterator[tuple[int, mx.array]]:
+    def plain(
+        self, tokens: Sequence[int], count: int, more: Callable[[], int] = lambda: 0
+    ) -> Iterator[tuple[int, mx.array]]:
         """Decode `count` tokens one by one after `tokens`, as (token, log-probabilities [V]).
+
+        more  asked before the last of them is read: how many besides
 
         As in mlx-lm a step is submitted before the token of the one before it is read. `tokens` may grow meanwhile.
         """
@@ -250,7 +263,10 @@ class Target:
         eager = bool(self._sampler.sampling.logits_processors)  # they look at the tokens themselves
         self._replay, self._checkpoint, self._in_flight = [], None, True
         ahead: tuple[mx.array, mx.array] | None = self._submit(mx.array([fed]), position, tokens)
-        for done in range(1, count + 1):
+        done = 0
+        while done < count:
+            done += 1
+            count += more() if done == count else 0
             assert ahead is not None
             (chosen, logits), ahead = ahead, None
             if done < count and not eager:

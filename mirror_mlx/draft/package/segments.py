@@ -1,6 +1,8 @@
 """A converted draft as the streaming draft's segments, on whatever host."""
 
+import json
 from collections.abc import Mapping, Sequence
+from hashlib import blake2b
 from itertools import groupby
 
 import numpy as np
@@ -36,6 +38,11 @@ class PackageSegments:
         # By depth: all tracks' packages of the same layers, then the head where it is a package of its own.
         numbered = sorted(enumerate(manifest.packages), key=lambda item: item[1].layers)
         self._stages = [[n for n, _ in stage] for _, stage in groupby(numbered, key=lambda item: item[1].layers)]
+
+    @property
+    def identity(self) -> str:
+        """Changes with what is in the packages."""
+        return blake2b(json.dumps(self._manifest.to_json(), sort_keys=True).encode(), digest_size=12).hexdigest()
 
     @property
     def used(self) -> int:

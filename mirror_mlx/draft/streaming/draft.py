@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from mirror_mlx.draft.streaming.layout import Feed, Layout, lay_out, packed
 from mirror_mlx.draft.streaming.segments import Segments
 from mirror_mlx.errors import UsageError
 from mirror_mlx.messages import Candidates, Key, Root
+from mirror_mlx.rejection import Law, Proposals
 from mirror_mlx.sampling import Sampler, Sampling
 
 SHARP = 1.5
@@ -50,12 +52,14 @@ class StreamingDraft:
         self._queued: list[int] = []  # glued rows that wait for the next pass
         self._glued = 0
         self._branches: dict[Key, _Branch] = {}
+        self.confidences: dict[Key, Sequence[float]] = {}
+        self.laws: dict[Key, Sequence[Law]] = {}
 
     def use(self, streams: int | None, *, exact: bool = False, length: int | None = None) -> None:
         """From now on propose with so many of the trained streams (None: all; 0: the main stream alone,
         autoregressive), at their word or `exact`, for windows of `length` tokens (None: any). Between requests only.
         Raises UsageError for more than there are."""
-        trained = self._segments.streams
+        trained = self.trained_streams
         if streams is not None and not 0 <= streams <= trained:
             raise UsageError(f"streams is {streams}: this draft was trained with {trained}")
         self.streams = trained if streams is None else streams
@@ -63,9 +67,18 @@ class StreamingDraft:
         self._first = 1 + self.streams if length is None or exact else 1 + (length - 1) % (1 + self.streams)
 
     @property
+    def trained_streams(self) -> int:
+        return self._segments.streams
+
+    @property
     def model(self) -> Any:
         """The MLX model, where that is what it runs on; else None."""
         return getattr(self._segments, "model", None)
+
+    @property
+    def identity(self) -> str | None:
+        """What tells this draft from others where it is no MLX model."""
+        return getattr(self._segments, "identity", None)
 
     @property
     def width(self) -> int | None:
@@ -118,6 +131,7 @@ class StreamingDraft:
             limit = None if branch.proposed else self._first - 1
             feeds.append((key, Feed(branch.trunk, branch.slots, branch.feed, carry, limit)))
         proposed: dict[Key, Sequence[int]] = {}
+        self.confidences, self.laws = {}, {}
         for group in packed(feeds, self.streams, self._segments.columns):
             if self._segments.full and all(key is not None for key, _ in group):
                 break  # these branches end here; the next step has the slots again
@@ -134,21 +148,27 @@ class StreamingDraft:
                     wanted += [row, *streams[place]]
         said = self._segments.run(layout, wanted)
         sharp = np.where(layout.stream[wanted] > 0, SHARP, 1.0).astype(np.float32)
-        tokens = iter(said.choose(self._sampler, _following(layout, wanted), sharp) if wanted else ())
+        made = said.choose(self._sampler, _following(layout, wanted), sharp) if wanted else Proposals([], [])
+        tokens, sure, laws = iter(made.tokens), iter(made.confidences), iter(made.laws or ())
         proposed: dict[Key, Sequence[int]] = {}
         for number, (key, feed) in enumerate(group):
             if key is None:
                 continue
             branch, slots, held = self._branches[key], layout.slots(number), 0
             rows = len(feed.tokens) if self.exact else 1
-            found = [[next(tokens) for _ in range(1 + len(ahead))] for ahead in layout.streams[number][-rows:]]
+            each = [1 + len(ahead) for ahead in layout.streams[number][-rows:]]
+            found = [list(islice(tokens, count)) for count in each]
+            certain = [list(islice(sure, count)) for count in each]
+            drawn = [list(islice(laws, count)) for count in each]
             if self.exact:
                 while held + 1 < rows and found[held][0] == feed.tokens[held + 1]:
                     held += 1
                 proposed[key] = [row[0] for row in found[: held + 1]]
+                self.confidences[key] = [row[0] for row in certain[: held + 1]]
+                self.laws[key] = [row[0] for row in drawn[: held + 1] if row]
                 slots = slots[: held + 1]
             else:
-                proposed[key] = found[0]
+                proposed[key], self.confidences[key], self.laws[key] = found[0], certain[0], drawn[0]
             branch.slots = [*branch.slots, *slots]
             branch.feed = found[held]
             branch.proposed += len(proposed[key])

@@ -10,14 +10,15 @@ import numpy as np
 from mirror_mlx.draft.streaming.model import whole
 from mirror_mlx.messages import Candidates
 from mirror_mlx.ranking import rank
+from mirror_mlx.rejection import Proposals, propose, propose_of
 from mirror_mlx.sampling import Sampler
 
 
 class Predictions(Protocol):
     """Of R rows; `positions` [R] are those of the tokens predicted."""
 
-    def choose(self, sampler: Sampler, positions: Sequence[int], sharp: np.ndarray | None = None) -> list[int]:
-        """The token each row proposes [R], as full ids. `sharp` [R]: each row's distribution to this power."""
+    def choose(self, sampler: Sampler, positions: Sequence[int], sharp: np.ndarray | None = None) -> Proposals:
+        """What each row proposes [R], as full ids. `sharp` [R]: each row's distribution to this power."""
 
     def candidates(self, sampler: Sampler, positions: Sequence[int], window: Sequence[int], count: int) -> Candidates:
         """Up to `count` likely tokens of each row, and the probability of `window` [R-1], the token after each row."""
@@ -31,17 +32,16 @@ class Full:
     ids: mx.array | None
     vocab_size: int
 
-    def choose(self, sampler: Sampler, positions: Sequence[int], sharp: np.ndarray | None = None) -> list[int]:
-        found: list[int] = mx.argmax(self._scores(sampler, positions, sharp), axis=-1).tolist()
-        return found
+    def choose(self, sampler: Sampler, positions: Sequence[int], sharp: np.ndarray | None = None) -> Proposals:
+        logits = self.logits if sharp is None else self.logits * mx.array(sharp)[:, None]
+        return propose(sampler, self._whole(logits), positions)
 
     def candidates(self, sampler: Sampler, positions: Sequence[int], window: Sequence[int], count: int) -> Candidates:
-        return rank(self._scores(sampler, positions), window, count).read()
+        return rank(sampler.opinion(self._whole(self.logits), positions), window, count).read()
 
-    def _scores(self, sampler: Sampler, positions: Sequence[int], sharp: np.ndarray | None = None) -> mx.array:
+    def _whole(self, logits: mx.array) -> mx.array:
         """Over the whole vocabulary, by whose ids the noise goes."""
-        logits = self.logits if sharp is None else self.logits * mx.array(sharp)[:, None]
-        return sampler.scores(whole(logits, self.ids, self.vocab_size), positions)
+        return whole(logits, self.ids, self.vocab_size)
 
 
 @dataclass(frozen=True)
@@ -61,12 +61,11 @@ class Buckets:
     sums: np.ndarray
     bucket: np.ndarray
 
-    def choose(self, sampler: Sampler, positions: Sequence[int], sharp: np.ndarray | None = None) -> list[int]:
-        best = self._scores(sampler, positions, sharp).argmax(axis=-1)
-        return [int(ids[place]) for ids, place in zip(self.ids, best, strict=True)]
+    def choose(self, sampler: Sampler, positions: Sequence[int], sharp: np.ndarray | None = None) -> Proposals:
+        return propose_of(sampler, self.ids, self._logprobs(sharp), positions, len(self.bucket))
 
     def candidates(self, sampler: Sampler, positions: Sequence[int], window: Sequence[int], count: int) -> Candidates:
-        scores = self._scores(sampler, positions)
+        scores = sampler.opinion_of(self.ids, self._logprobs(), positions, len(self.bucket))
         probs = np.exp(scores - scores.max(axis=-1, keepdims=True))
         probs /= probs.sum(axis=-1, keepdims=True)
         order = np.argsort(-probs, axis=-1, kind="stable")[:, :count]
@@ -85,12 +84,12 @@ class Buckets:
             return float(probs[place])
         return float(min(1.0, probs[place] * (self.sums[row, place] - 1.0)))
 
-    def _scores(self, sampler: Sampler, positions: Sequence[int], sharp: np.ndarray | None = None) -> np.ndarray:
-        """[R, K], as `Sampler.scores` over the whole vocabulary has them for these tokens. Of a sharpened distribution
-        the sums are not known: there the best tokens are taken for all of it."""
+    def _logprobs(self, sharp: np.ndarray | None = None) -> np.ndarray:
+        """[R, K], over the whole vocabulary. Of a sharpened distribution the sums are not known: there the best tokens
+        are taken for all of it."""
         logits, sums = self.logits, self.sums
         if sharp is not None:
             logits, sums = logits * sharp[:, None], np.where(sharp[:, None] == 1, sums, 1.0)
         best = logits.max(axis=-1, keepdims=True)
         normaliser = best + np.log((sums * np.exp(logits - best)).sum(axis=-1, keepdims=True))
-        return sampler.scores_of(self.ids, logits - normaliser, positions, len(self.bucket))
+        return np.asarray(logits - normaliser)

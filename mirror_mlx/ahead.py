@@ -1,0 +1,81 @@
+"""A window for a place of the text that is known already: the draft proposes it beside the target's prefill, or beside
+plain decoding, where nobody verifies it but everybody can compare."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mirror_mlx.lookup import Proposer
+from mirror_mlx.messages import Outcome, Window
+from mirror_mlx.rendezvous import Rendezvous
+from mirror_mlx.rounds import Plan
+from mirror_mlx.sampling import Sampling
+from mirror_mlx.trace import Trace
+from mirror_mlx.worker import Ticket
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What follows the first `at` tokens: still to come, or there."""
+
+    at: int
+    ticket: Ticket | None = None
+    window: Window | None = None
+
+
+class Ahead:
+    """At most one such window at a time, of one request."""
+
+    def __init__(self, draft: Rendezvous | None, proposer: Proposer | None, sampling: Sampling, trace: Trace) -> None:
+        self._draft, self._proposer, self._sampling, self._trace = draft, proposer, sampling, trace
+        self._asked: _Asked | None = None
+
+    def open(self, tokens: Sequence[int], plan: Plan) -> None:
+        """Ask for the window that follows `tokens`, unless an earlier one is still to come. A draft that has none to
+        give, or too short a text, takes in the text."""
+        if self._asked is not None and self._asked.ticket is not None and not self._asked.ticket.reply.done():
+            return
+        self._asked = None
+        if self._draft is None:
+            if self._proposer is not None and plan.length > 0:
+                self._asked = _Asked(len(tokens), window=Window(tuple(self._proposer.propose(plan.length)), "lookup"))
+            return
+        context = list(tokens[:-1])
+        if plan.fallback != "jit" or plan.length < 1 or not context:
+            self._draft.begin(self._sampling, self._trace, context)
+            return
+        # A step before the next, whose outcome is the last token.
+        self._draft.begin(self._sampling, self._trace, context[:-1])
+        if ticket := self._draft.start(-1, plan, context):
+            self._draft.resolve(ticket, Outcome(0, tokens[-1]))
+            self._asked = _Asked(len(tokens), ticket)
+
+    def take(self, tokens: Sequence[int]) -> Window | None:
+        """The window that follows `tokens`, waited for; None: it was not asked for."""
+        asked, self._asked = self._asked, None
+        if asked is None or asked.at != len(tokens):
+            return None
+        if asked.ticket is None:
+            return asked.window
+        assert self._draft is not None
+        return self._draft.collect(asked.ticket)
+
+    def compare(self, tokens: Sequence[int]) -> tuple[Window, int, float | None] | None:
+        """As much of the window as `tokens` have gone on for, how much of it they agree with, and how long each of the
+        draft's passes took, ms; None: there is no window yet, or nothing to compare it with."""
+        asked = self._asked
+        if asked is None or len(tokens) <= asked.at:
+            return None
+        window = asked.window
+        if asked.ticket is not None:
+            if not asked.ticket.reply.done():
+                return None
+            window = None if asked.ticket.reply.exception() else asked.ticket.reply.result()
+        self._asked = None
+        if window is None:
+            return None
+        real = tokens[asked.at :]
+        window = window.cut(len(real))
+        held = next((i for i, (a, b) in enumerate(zip(window.tokens, real, strict=False)) if a != b), None)
+        passes = [] if asked.ticket is None else asked.ticket.passes
+        mean = sum(ns for _, ns in passes) / len(passes) / 1e6 if passes else None
+        return window, len(window.tokens) if held is None else held, mean

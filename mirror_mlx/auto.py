@@ -1,0 +1,137 @@
+"""Mode "auto" of an engine: what is calibrated, and who decides from then on; and the fixed modes.
+
+The governor is the engine's: what it learns in one request serves the next.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from mlx_lm.generate import wired_limit
+
+from mirror_mlx.calibration import Found, Report, Wanted, kept, measure
+from mirror_mlx.draft.protocol import streaming, width_of
+from mirror_mlx.messages import Predictor
+from mirror_mlx.options import Options
+from mirror_mlx.rendezvous import Rendezvous
+from mirror_mlx.target import Target
+from mirror_mlx.tuning.choice import Reach
+from mirror_mlx.tuning.costs import Way
+from mirror_mlx.tuning.governor import Governor
+from mirror_mlx.tuning.policy import Fixed, Growing, Policy
+from mirror_mlx.tuning.throughput import Setting
+
+_LONGEST = 15  # proposals of a window, where nobody says otherwise
+CHOSEN = ("num_draft_tokens", "max_roots", "exit_layer")
+"""Options that are limits to what is chosen, rather than settings."""
+_NEEDED = 96  # tokens that calibration decodes after its text
+TEXT = (
+    "Speculative decoding asks a small model for a guess and a large one for a check. A farmer has 12 rows of 8 apple "
+    "trees and sells 30 of them. How many trees are left? First find how many trees there were:"
+)
+
+
+class Auto:
+    """Made with an engine; calibrates when it is first asked.
+
+    draft   the draft itself, which the rendezvous drives; None: there is none
+    """
+
+    def __init__(
+        self, target: Target, rendezvous: Rendezvous | None, draft: Any, options: Options, max_roots: int
+    ) -> None:
+        self._target, self._rendezvous, self._draft = target, rendezvous, draft
+        self._options, self._max_roots = options, max_roots
+        self._found: Found | None = None
+        self._governor: Governor | None = None
+        self.refusal = ""
+
+    def policy(self, text: Sequence[int]) -> Policy:
+        self.calibrate(text)
+        assert self._governor is not None
+        return self._governor
+
+    def found(self, text: Sequence[int]) -> tuple[Found, Reach]:
+        """What calibration found, and what there is to choose from."""
+        self.calibrate(text)
+        assert self._found is not None
+        return self._found, self._reach(self._found)
+
+    def calibrate(self, text: Sequence[int], report: Report = lambda share: None) -> None:
+        """Unless that has been done, here or in an earlier process. text: tokens to begin with."""
+        if self._found is not None:
+            return
+        wanted = self._wanted()
+        about = {"length": wanted.length, "roots": wanted.roots, "ways": list(wanted.ways), "exits": list(wanted.exits)}
+        file = kept.file_for(self._target.model, self._draft, about)
+        found = None if file is None else kept.read(file)
+        if found is None:
+            longest = self._target.context_length
+            room = _NEEDED if longest is None else longest - _NEEDED
+            with wired_limit(self._target.model):
+                found = measure(self._target, self._rendezvous, text[: max(2, min(len(text), room))], wanted, report)
+            if file is not None and not found.refusal:
+                kept.write(file, found)
+        self._found, self.refusal = found, found.refusal
+        self._governor = Governor(found.costs, self._reach(found), found.holds)
+
+    def _wanted(self) -> Wanted:
+        draft, o = self._draft, self._options
+        return Wanted(
+            length=o.num_draft_tokens or _LONGEST,
+            roots=self._max_roots,
+            kappa=o.kappa,
+            ways=self._ways(),
+            exits=self._exits(),
+            width=lambda: None if draft is None else width_of(draft),
+        )
+
+    def _ways(self) -> Sequence[Way]:
+        o, found = self._options, None if self._draft is None else streaming(self._draft)
+        if found is None or not found.trained_streams:
+            return [(0, False)]
+        if o.streams is not None:
+            return [(o.streams, o.stream_mode == "exact" and o.streams > 0)]
+        return [(0, False), (found.trained_streams, False), (found.trained_streams, True)]
+
+    def _exits(self) -> Sequence[int]:
+        """The layers the tap was trained for, or some; none where there is no tap, or no use for one."""
+        target, o = self._target, self._options
+        if target.tap_refusal is not None or o.predictor == "draft" or self._draft is None:
+            return []
+        if o.exit_layer is not None:
+            return [o.exit_layer]
+        if target.adapter is not None:
+            return sorted(target.adapter.layers)
+        return sorted({max(1, target.num_layers * quarters // 4) for quarters in (1, 2, 3)} - {target.num_layers})
+
+    def _reach(self, found: Found) -> Reach:
+        wanted, o = self._wanted(), self._options
+        if self._draft is not None and not found.costs.drafts:
+            return Reach(0)  # a draft of which nothing is known
+        predictors: list[Predictor] = [o.predictor] if o.predictor != "hybrid" else ["draft", "hybrid"]
+        if not found.names:
+            predictors = ["tap"]
+        if not wanted.exits:
+            predictors = [one for one in predictors if one == "draft"]
+        return Reach(wanted.length, wanted.roots, predictors if found.costs.drafts else (), wanted.exits)
+
+
+def fixed(target: Target, options: Options, max_roots: int, *, draft: Any, proposes: bool) -> tuple[Policy, str]:
+    """What decodes in the mode asked for, and why if it is another."""
+    o, mode, reason = options, options.mode, ""
+    if mode != "ar" and draft is None:
+        if not proposes:
+            return Fixed(Setting("ar")), "there is no draft"
+        mode = "sd"  # a proposal takes no time: there is nothing to do beside the target
+    elif mode == "mirror" and o.predictor != "draft":
+        if target.tap_refusal is not None:
+            reason = f"draft predictor: {target.tap_refusal}"
+        elif target.adapter_refusal is not None:
+            reason = f"untrained tap: {target.adapter_refusal}"
+    found = None if draft is None else streaming(draft)
+    streams = 0 if found is None else o.streams if o.streams is not None else found.trained_streams or 0
+    setting = Setting(
+        "ar" if mode == "ar" else "sd" if mode == "sd" else "mirror", o.length, o.length, max_roots, o.predictor,
+        target.exit_layer, (streams, o.stream_mode == "exact"),
+    )  # fmt: skip
+    return (Growing if o.adaptive else Fixed)(setting), reason

@@ -1,0 +1,131 @@
+"""Which way of decoding is best, of those a target and a draft can run. Pure."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from mirror_mlx.messages import Predictor
+from mirror_mlx.tuning.costs import Costs
+from mirror_mlx.tuning.throughput import Belief, Setting, predict
+
+_LENGTHS = (1, 2, 3, 4, 5, 7, 9, 11, 15)
+_ROOTS = (4, 8, 12, 16, 24, 32, 48, 64, 96, 128)
+_ROUNDS = 3  # through all factors; after that nothing has been seen to change
+
+BeliefOf = Callable[[Setting], Belief]
+"""What is believed of the text and the draft in this setting."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """What may be chosen from, beside how the draft proposes, which the costs name.
+
+    length      longest window
+    roots       most outcomes of a step
+    predictors  who may name them; none: the draft cannot work beside the target
+    exits       exit layers of the tap
+    """
+
+    length: int
+    roots: int = 0
+    predictors: Sequence[Predictor] = ()
+    exits: Sequence[int] = ()
+
+    def lengths(self) -> list[int]:
+        return sorted({*(n for n in _LENGTHS if n < self.length), self.length})
+
+    def counts(self) -> list[int]:
+        return sorted({*(n for n in _ROOTS if n < self.roots), self.roots})
+
+
+def best(costs: Costs, reach: Reach, belief: BeliefOf, start: Setting | None = None) -> tuple[Setting, float]:
+    """The setting of speculation with the highest rate, in tokens a millisecond; plain decoding where there is none.
+
+    start  where to look from, a good one of before; None: everywhere
+    """
+    found = [_climb(costs, reach, belief, setting) for setting in _starts(reach, costs, start)]
+    plain = Setting("ar")
+    return max(found, key=lambda pair: pair[1], default=(plain, predict(costs, plain, belief(plain)).rate))
+
+
+def _starts(reach: Reach, costs: Costs, start: Setting | None) -> Iterator[Setting]:
+    """One in each mode, and for each way the draft proposes in where there is no better place to begin."""
+    if reach.length < 1:
+        return
+    seen = None if start is None else start.mode
+    if start is not None and seen != "ar":
+        yield start
+        return
+    lengths = reach.lengths()
+    length = lengths[len(lengths) // 2]
+    ways = list(costs.drafts) or [(0, False)]
+    if costs.drafts and reach.predictors:
+        exit_layer = reach.exits[len(reach.exits) // 2] if reach.exits else 0
+        for way in ways:
+            yield Setting("mirror", length, length, reach.counts()[-1], reach.predictors[-1], exit_layer, way)
+    yield Setting("sd", length, length, way=ways[-1])
+
+
+def _climb(costs: Costs, reach: Reach, belief: BeliefOf, setting: Setting) -> tuple[Setting, float]:
+    """One factor after another is set to what is best beside the others."""
+
+    def rate(one: Setting) -> float:
+        return predict(costs, one, belief(one)).rate
+
+    now = rate(setting)
+    for _ in range(_ROUNDS):
+        before = setting
+        for vary in (_modes, _ways, _lengths, _late, _roots, _predictors, _exits):
+            others = vary(reach, costs, setting)
+            rates = [rate(other) for other in others]
+            top = max(rates, default=0.0)
+            if top > now:
+                setting, now = others[rates.index(top)], top
+        if setting == before:
+            break
+    return setting, now
+
+
+def _modes(reach: Reach, costs: Costs, setting: Setting) -> list[Setting]:
+    if setting.mode == "mirror":
+        return [replace(setting, mode="sd", late=setting.length)]
+    if not costs.drafts or not reach.predictors:
+        return []
+    exit_layer = reach.exits[len(reach.exits) // 2] if reach.exits else 0
+    return [
+        replace(setting, mode="mirror", roots=reach.counts()[-1], predictor=one, exit_layer=exit_layer)
+        for one in reach.predictors
+    ]
+
+
+def _ways(reach: Reach, costs: Costs, setting: Setting) -> list[Setting]:
+    return [replace(setting, way=way) for way in costs.drafts]
+
+
+def _lengths(reach: Reach, costs: Costs, setting: Setting) -> list[Setting]:
+    """Both with as many passes where the target waits as before, and with all of them."""
+    whole = [replace(setting, length=n, late=n) for n in reach.lengths()]
+    if setting.mode == "sd":
+        return whole
+    return [replace(setting, length=n, late=min(n, setting.late)) for n in reach.lengths()] + whole
+
+
+def _late(reach: Reach, costs: Costs, setting: Setting) -> list[Setting]:
+    draft = costs.drafts.get(setting.way)
+    if setting.mode == "sd" or draft is None:
+        return []
+    enough = (min(setting.length, round(draft.tokens * n)) for n in range(draft.passes(setting.length) + 1))
+    return [replace(setting, late=n) for n in dict.fromkeys(enough)]
+
+
+def _roots(reach: Reach, costs: Costs, setting: Setting) -> list[Setting]:
+    return [replace(setting, roots=n) for n in reach.counts()] if setting.mode == "mirror" else []
+
+
+def _predictors(reach: Reach, costs: Costs, setting: Setting) -> list[Setting]:
+    return [replace(setting, predictor=one) for one in reach.predictors] if setting.mode == "mirror" else []
+
+
+def _exits(reach: Reach, costs: Costs, setting: Setting) -> list[Setting]:
+    if setting.mode != "mirror" or setting.predictor == "draft":
+        return []
+    return [replace(setting, exit_layer=layer) for layer in reach.exits]

@@ -1,0 +1,91 @@
+"""What the devices take, as calibration found it. Pure: plain data, to JSON and back."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import ceil
+from typing import Any
+
+from mirror_mlx.tuning.curve import Curve
+
+Way = tuple[int, bool]
+"""How a draft proposes: with how many lookahead streams, and whether each pass checks those of the pass before."""
+
+
+@dataclass(frozen=True, slots=True)
+class DraftCosts:
+    """The draft's device, ms, for one way to propose.
+
+    glue     the pass over the rows of a window
+    one      a pass, by branches
+    tokens   what a pass brings a branch
+    width    how many branches one pass takes; None: all
+    slower   factor on both beside a busy target
+    """
+
+    glue: Curve
+    one: Curve
+    tokens: float = 1.0
+    width: int | None = None
+    slower: float = 1.0
+
+    def passes(self, length: int) -> int:
+        """Of a rollout."""
+        return ceil(length / self.tokens)
+
+    def jit(self, length: int) -> float:
+        """A window drafted while the target waits."""
+        return self.passes(length) * self.one.at(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Both devices, ms.
+
+    plain     a token of plain decoding
+    verify    a step's work on the target, by rows, commit and loop included, without a tap
+    tap       what the tap adds to that
+    exits     by exit layer: the share of a verification after which its values are there
+    slower    factor on a verification beside a busy draft
+    exchange  both hand-overs of a step
+    drafts    by how the draft proposes; none: there is no draft, or it costs nothing
+    """
+
+    plain: float
+    verify: Curve
+    tap: float = 0.0
+    exits: Mapping[int, float] = field(default_factory=dict)
+    slower: float = 1.0
+    exchange: float = 0.0
+    drafts: Mapping[Way, DraftCosts] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON takes it."""
+        return {
+            "plain": self.plain, "verify": list(self.verify.points), "tap": self.tap,
+            "exits": [[layer, share] for layer, share in self.exits.items()], "slower": self.slower,
+            "exchange": self.exchange,
+            "drafts": [
+                {
+                    "streams": streams, "exact": exact, "glue": list(d.glue.points), "one": list(d.one.points),
+                    "tokens": d.tokens, "width": d.width, "slower": d.slower,
+                } for (streams, exact), d in self.drafts.items()
+            ],
+        }  # fmt: skip
+
+    @classmethod
+    def from_dict(cls, given: Mapping[str, Any]) -> "Costs":
+        """Raises KeyError, TypeError or ValueError for what `as_dict` did not write."""
+        drafts = {
+            (int(d["streams"]), bool(d["exact"])): DraftCosts(
+                _curve(d["glue"]), _curve(d["one"]), float(d["tokens"]), d["width"], float(d["slower"])
+            ) for d in given["drafts"]
+        }  # fmt: skip
+        exits = {int(layer): float(share) for layer, share in given["exits"]}
+        return cls(
+            float(given["plain"]), _curve(given["verify"]), float(given["tap"]), exits, float(given["slower"]),
+            float(given["exchange"]), drafts,
+        )  # fmt: skip
+
+
+def _curve(points: Any) -> Curve:
+    return Curve.of([(float(count), float(ms)) for count, ms in points])

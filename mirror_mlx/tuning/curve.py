@@ -1,0 +1,44 @@
+"""A cost that depends on how much is asked for, from a few measured points. Pure."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Milliseconds by count, linear between measured points and along the last two beyond them.
+
+    points  (count, ms), by count; at least one
+
+    >>> verify = Curve.of({1: 10.0, 8: 17.0})
+    >>> verify.at(1), verify.at(4), verify.at(15)
+    (10.0, 13.0, 24.0)
+    """
+
+    points: tuple[tuple[float, float], ...]
+
+    @classmethod
+    def of(cls, found: "dict[int, float] | Iterable[tuple[float, float]]") -> "Curve":
+        """More of something is never taken to cost less: a point that says so was disturbed."""
+        points, least = [], 0.0
+        for count, ms in sorted(found.items() if isinstance(found, dict) else found):
+            least = max(least, ms)
+            points.append((float(count), least))
+        if not points:
+            raise ValueError("a curve needs a point")
+        return cls(tuple(points))
+
+    def at(self, count: float) -> float:
+        points = self.points
+        if count <= points[0][0] or len(points) == 1:
+            return points[0][1]
+        (x0, y0), (x1, y1) = points[-2:]
+        for before, after in pairwise(points):
+            if count <= after[0]:
+                (x0, y0), (x1, y1) = before, after
+                break
+        return y0 + (y1 - y0) * (count - x0) / (x1 - x0)
+
+    def scaled(self, factor: float) -> "Curve":
+        return Curve(tuple((count, ms * factor) for count, ms in self.points))

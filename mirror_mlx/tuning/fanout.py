@@ -1,0 +1,88 @@
+"""How many roots each row gets where the draft names them: Saguaro's fan-out (SSD, arXiv 2603.03251, 4.1). Pure.
+
+Which rows verification ends at, and how often the outcome is among the first F of the draft's candidates there, are
+counted as it goes; each root then goes where it catches most. Theorem 12 is what that comes to where every proposal
+holds with the same probability and misses are a power of F: a geometric series, and a longer last row.
+"""
+
+from collections.abc import Callable, Sequence
+
+from mirror_mlx.messages import FanOut
+from mirror_mlx.tuning.running import Acceptance, Ranks
+
+Miss = Callable[[int, int], float]
+"""The share of outcomes at a row that are none of its first F candidates."""
+
+
+def greedy(ends: Sequence[float], miss: Miss, budget: int) -> list[int]:
+    """Roots of each row: one after another where it catches most.
+
+    ends  the share of verifications that end at each row
+
+    >>> ends = [0.2, 0.16, 0.128, 0.1024, 0.4096]
+    >>> greedy(ends, lambda row, count: count**-0.5 if count else 2.0, 20)
+    [4, 3, 3, 3, 7]
+    """
+    found = [0] * len(ends)
+    gains = [share * (miss(row, 0) - miss(row, 1)) for row, share in enumerate(ends)]
+    for _ in range(budget):
+        row = max(range(len(ends)), key=gains.__getitem__)
+        found[row] += 1
+        gains[row] = ends[row] * (miss(row, found[row]) - miss(row, found[row] + 1))
+    return found
+
+
+def geometric(acceptance: float, exponent: float, length: int, budget: float) -> list[float]:
+    """Theorem 12: the same in closed form, for an acceptance rate and misses that go as F to the power −exponent.
+
+    >>> [round(count, 2) for count in geometric(0.8, 0.5, 4, 20)]
+    [4.12, 3.55, 3.06, 2.64, 6.64]
+    """
+    ratio = acceptance ** (1 / (1 + exponent))
+    last = (1 - acceptance) ** (-1 / (1 + exponent))
+    first = budget / (sum(ratio**row for row in range(length)) + ratio**length * last)
+    return [*(first * ratio**row for row in range(length)), first * ratio**length * last]
+
+
+def uniform(rows: int, budget: int) -> list[int]:
+    """The same number for each row; the first get what is left over.
+
+    >>> uniform(4, 10)
+    [3, 3, 2, 2]
+    """
+    return [budget // rows + (row < budget % rows) for row in range(rows)]
+
+
+class Fan:
+    """Counts, and the fan-out that follows from them. The last row, where nothing was rejected, is a case of its own.
+
+    >>> fan = Fan("geometric")
+    >>> for _ in range(100):
+    ...     fan.saw(length=2, accepted=0, rank=0)
+    >>> fan.of(rows=3, budget=6)[0] > 2
+    True
+    """
+
+    def __init__(self, kind: FanOut) -> None:
+        self._kind = kind
+        self._acceptance = Acceptance()
+        self._rejected, self._held = Ranks(), Ranks()
+
+    def saw(self, length: int, accepted: int, rank: int | None, named: int = 8) -> None:
+        """A verification of `length` proposals ended; its outcome was the candidate of this rank at its row, from 0 on,
+        of so many named; None: it was none of them."""
+        self._acceptance.saw(length, accepted)
+        (self._held if accepted == length else self._rejected).saw(rank, named)
+
+    def of(self, rows: int, budget: int) -> tuple[int, ...] | None:
+        """Roots of each row; None: by their scores."""
+        if self._kind == "score":
+            return None
+        if self._kind == "uniform":
+            return tuple(uniform(rows, budget))
+        alive = [1.0, *self._acceptance.alive(rows - 1), 0.0]
+        ends = [alive[row] - alive[row + 1] for row in range(rows)]
+        return tuple(greedy(ends, lambda row, count: 1 - self._ranks(row, rows).hits(count), budget))
+
+    def _ranks(self, row: int, rows: int) -> Ranks:
+        return self._held if row == rows - 1 else self._rejected

@@ -1,0 +1,256 @@
+"""No regret: what to do next, from what has been measured so far. Pure: facts in, one `Ask` at a time out.
+
+               goes on while                                   then
+    SPECULATE  it is expected to bring more than plain         PARKED
+    PARKED     a stretch of plain decoding lasts, longer each  SPECULATE, where it is expected to pay; else a longer
+               time; a draft's window beside it is compared    stretch
+
+A stretch tells what plain decoding takes now: a load on the target's device slows both, and is no reason to park. What
+was lost to plain decoding is kept account of, and bounds what may be tried.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+from mirror_mlx.messages import HITS, PREDICTORS, Predictor
+from mirror_mlx.tuning.choice import Reach, best
+from mirror_mlx.tuning.costs import Costs, Way
+from mirror_mlx.tuning.policy import Account, Ask, Probed, Stepped
+from mirror_mlx.tuning.running import Acceptance, Confidence, Ranks, Ratio
+from mirror_mlx.tuning.throughput import Setting, predict
+
+_BETTER = 1.03  # times the rate before something else is done
+_JUDGE = 4  # steps between two judgements of whether speculation is worth it
+_NEW = 8  # steps after which each is judged, where speculation has just begun
+_LOOK = 32  # steps between two looks at whether another setting is better
+_EARLY = (2, 4, 8, 16)  # and after so many
+_STRETCH = (8, 16, 32, 64, 128)  # tokens decoded plainly, the first time and on
+_PROBE = 4  # proposals compared with them, at most
+_ALLOWED = 0.015  # of the time so far may be lost to plain decoding by trying
+_CREDIT = 2.0  # and so many plain tokens
+_LONG = 3.0  # times what a window should take is waited for it
+_LEAST = 0.02  # seconds, and so long in any case
+_TRY = 1.0  # plain tokens that another try may cost
+
+
+class _Believed:
+    """Acceptance, hits under one predictor, and how often there is a proposal."""
+
+    def __init__(self, acceptance: Acceptance, ranks: Ranks, filled: Acceptance) -> None:
+        self.alive = acceptance.alive
+        self.hits = ranks.hits
+        self._filled = filled
+
+    def filled(self) -> float:
+        return self._filled.rates()[0]
+
+
+class Governor:
+    """One for an engine: what it has learnt of a draft serves the next request.
+
+    costs  as calibrated
+    reach  what may be chosen from
+    holds  the share of proposals that held when it was calibrated, by how the draft proposes
+    """
+
+    def __init__(self, costs: Costs, reach: Reach, holds: Mapping[Way, float] = {}) -> None:
+        self._base, self._reach = costs, reach
+        self._alive = {way: Acceptance(holds.get(way, 0.5)) for way in (*costs.drafts, (0, False))}
+        self._sure = {way: Confidence() for way in self._alive}
+        self._ranks: dict[Predictor, Ranks] = {predictor: Ranks() for predictor in PREDICTORS}
+        self._filled = Acceptance()
+        self._target, self._draft, self._step = Ratio(), Ratio(), Ratio()
+        self._plain = Ratio()
+        self._spent = self._lost = 0.0
+        self._steps = self._stretch = 0
+        self.costs, self._scale, self._rows = costs, 1.0, [0.0]
+        self._wish = self._setting = Setting("ar")
+        self._rate = 1 / costs.plain
+        self._tried: list[str] = []
+        self._choose(1.0)
+
+    # What holds now.
+
+    def _rescale(self) -> None:
+        """What things cost: as calibrated, and as slow as the devices have been of late."""
+        base, slow = self._base, self._draft.value
+        drafts = {
+            way: replace(draft, glue=draft.glue.scaled(slow), one=draft.one.scaled(slow))
+            for way, draft in base.drafts.items()
+        }
+        self._scale = self._step.value
+        slow = self._target.value * self._scale
+        self.costs = replace(
+            base, plain=base.plain * self._plain.value, verify=base.verify.scaled(slow), tap=base.tap * slow,
+            drafts=drafts,
+        )  # fmt: skip
+        rows = [self.costs.verify.at(count) for count in range(1, self._reach.length + 2)]
+        self._rows = [after - before for before, after in pairwise(rows)]
+
+    @property
+    def parked(self) -> bool:
+        return self._setting.mode == "ar"
+
+    @property
+    def gain(self) -> float:
+        """Expected tokens a second ÷ plain decoding's."""
+        return self._rate * self.costs.plain
+
+    def _believed(self, setting: Setting) -> _Believed:
+        return _Believed(self._alive[_streams(setting.way)], self._ranks[setting.predictor], self._filled)
+
+    def _choose(self, better: float, start: Setting | None = None) -> bool:
+        """Speculate if that is expected to be so many times as fast as plain decoding."""
+        self._rescale()
+        costs = self.costs
+        self._wish, rate = best(costs, self._reach, self._believed, start)
+        if self._wish.mode == "ar" or rate * costs.plain < better:
+            return False
+        self._setting, self._rate = self._wish, rate
+        self._tried.append(f"{self._setting}: {self.gain:.2f} × plain expected")
+        return True
+
+    # Decision.
+
+    def ask(self) -> Ask:
+        if not self.parked:
+            return Ask(self._setting)
+        count = _STRETCH[min(self._stretch, len(_STRETCH) - 1)]
+        length = min(self._wish.length, _PROBE)
+        return Ask(self._setting, count, probe=replace(self._wish, length=length, late=length))
+
+    def enough(self, confidences: Sequence[float]) -> int:
+        """How many proposals of a window are worth verifying: as long as the next one brings more than its row costs
+        at the rate there is (as SpecDec++, arXiv 2405.19715, and PEARL, arXiv 2408.11850, motivate)."""
+        known, rate, rows = self._sure[_streams(self._setting.way)], self._rate, self._rows
+        alive, value, most, take = 1.0, 0.0, 0.0, 0
+        for place, sure in enumerate(confidences):
+            alive *= known.worth(sure)
+            value += alive - rate * rows[min(place, len(rows) - 1)]
+            if value >= most:
+                most, take = value, place + 1
+        return take
+
+    # Facts.
+
+    def patience(self) -> float | None:
+        """A window that takes much longer than it should is not worth more time: the text goes on without it."""
+        costs, draft = self.costs, self.costs.drafts.get(self._setting.way)
+        if draft is None:
+            return None
+        expected = draft.jit(self._setting.late) + draft.one.at(self._setting.roots) * draft.slower
+        return max(_LEAST, _LONG * expected / 1e3 + 2 * costs.plain / 1e3)
+
+    def verified(self, length: int, accepted: int) -> None:
+        """Nothing is decided before the step is over."""
+
+    def stepped(self, fact: Stepped) -> None:
+        """A step of speculation is over."""
+        self._learn(fact)
+        costs, plain = self.costs, self.costs.plain
+        expected = predict(costs, fact.setting, self._believed(fact.setting))
+        hit = expected.hit if fact.source in HITS else expected.miss
+        hit += costs.verify.at(fact.length + 1) - costs.verify.at(fact.setting.length + 1)  # the window was shorter
+        self._step.saw(self._scale * fact.whole / max(hit, 1e-9))
+        self._spent += fact.whole
+        self._lost = max(0.0, self._lost + fact.whole - (fact.accepted + 1) * plain)
+        self._steps += 1
+        if self._steps <= _NEW or self._steps % _JUDGE == 0:
+            self._judge()
+
+    def _judge(self) -> None:
+        """Is it worth it, and is there something better?"""
+        self._rescale()
+        self._rate = predict(self.costs, self._setting, self._believed(self._setting)).rate
+        if self.gain < 1.0 or self._steps in _EARLY or self._steps % _LOOK == 0:
+            self._look()
+        if self.gain < 1.0:
+            self._park(f"{self.gain:.2f} × plain expected")
+        elif self._lost > self._allowed:
+            self._park(f"{self._lost / self.costs.plain:.1f} tokens' time lost")
+
+    def _learn(self, fact: Stepped) -> None:
+        self._filled.saw(1, min(fact.length, 1))
+        if fact.length:
+            self._compared(fact.setting.way, fact.length, fact.accepted, fact.confidences)
+        if fact.opened:
+            self._ranks[fact.setting.predictor].saw(fact.place, fact.opened)
+            if fact.setting.predictor == "hybrid" and fact.own:
+                own = fact.place if fact.place is not None and fact.place < fact.own else None
+                self._ranks["draft"].saw(own, fact.own)
+        base = self._base
+        verify = base.verify.at(fact.length + 1)
+        if fact.setting.mode == "mirror":
+            verify = verify * base.slower + (base.tap if fact.setting.predictor != "draft" else 0.0)
+        self._target.saw(fact.target / max(verify, 1e-9))
+        draft = base.drafts.get(fact.setting.way)
+        slower = draft.slower if draft is not None and fact.setting.mode == "mirror" else 1.0
+        self._passed(fact.setting.way, fact.one_pass, fact.branches, slower)
+
+    def _passed(self, way: Way, ms: float | None, branches: int, slower: float) -> None:
+        """How long a pass took."""
+        draft = self._base.drafts.get(way)
+        if draft is not None and ms is not None:
+            self._draft.saw(ms / max(draft.one.at(branches) * slower, 1e-9))
+
+    def _compared(self, way: Way, length: int, accepted: int, confidences: Sequence[float]) -> None:
+        self._alive[_streams(way)].saw(length, accepted)
+        self._sure[_streams(way)].saw(confidences[:length], accepted)
+
+    def plained(self, tokens: int, ms: float) -> None:
+        """A stretch of plain decoding is over; the first token's time, which nothing hides, is not part of it."""
+        if tokens > 0:
+            self._plain.saw(ms / tokens / self._base.plain, tokens)
+            self._spent += ms
+
+    def probed(self, fact: Probed) -> None:
+        """A window was proposed beside a stretch of plain decoding. One that holds is followed up soon."""
+        self._filled.saw(1, min(fact.length, 1))
+        self._compared(fact.way, fact.length, fact.accepted, fact.confidences)
+        self._passed(fact.way, fact.one_pass, 1, 1.0)
+        if 4 * fact.accepted >= 3 * fact.length > 0:
+            self._stretch = -1
+
+    def stretched(self) -> None:
+        """A stretch has ended: is it time to speculate?"""
+        self._stretch += 1
+        # What steps took is long past: the target is as slow as it is now, and what else there was may be over.
+        self._target = Ratio(self._plain.value)
+        self._step = Ratio(1 + (self._step.value - 1) / 2)
+        if self._lost + _TRY * self.costs.plain < self._allowed and self._choose(_BETTER):
+            self._steps = 0
+
+    def failed(self) -> None:
+        """The draft died, or was silent for too long."""
+        self._park("the draft failed")
+
+    def account(self) -> Account:
+        """What was decided since the last time this was asked."""
+        tried, self._tried = tuple(self._tried), []
+        return Account(str(self._setting), self.gain, self.costs.plain, tried)
+
+    @property
+    def _allowed(self) -> float:
+        return _CREDIT * self.costs.plain + _ALLOWED * self._spent
+
+    def _park(self, why: str) -> None:
+        self._tried.append(f"plain decoding: {why}")
+        if self._steps > 4 * _LOOK:
+            self._stretch = 0  # it was worth it for long
+        self._setting, self._rate = Setting("ar"), 1 / self.costs.plain
+        self._lost = min(self._lost, self._allowed)  # a device that was slow for a while is no reason never to try
+
+    def _look(self) -> None:
+        costs = self.costs
+        setting, rate = best(costs, self._reach, self._believed, self._setting)
+        if rate > _BETTER * self._rate:
+            self._wish = self._setting = setting
+            self._rate = rate
+            self._tried.append(f"{setting}: {self.gain:.2f} × plain expected")
+
+
+def _streams(way: Way) -> Way:
+    """Ways whose proposals are as good: those that are checked are the main stream's own."""
+    streams, exact = way
+    return (0, False) if exact else (streams, False)

@@ -1,0 +1,171 @@
+"""Who says what decoding does next: a fixed setting, one whose windows grow and shrink, or the governor. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from mirror_mlx.messages import Source
+from mirror_mlx.tuning.costs import Way
+from mirror_mlx.tuning.throughput import Setting
+
+ALL = 1 << 62
+"""Tokens of a stretch that does not end before the request does."""
+_FIRST = 5  # proposals of the first window where lengths adapt
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What to do next.
+
+    setting  of a step
+    plain    tokens to decode plainly instead; 0: none
+    probe    beside them the draft proposes a window in this setting, which is compared with them; None: no
+    """
+
+    setting: Setting
+    plain: int = 0
+    probe: Setting | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stepped:
+    """One step of speculation. ms.
+
+    setting      that it was done with
+    length       proposals verified, of which `accepted` held; `confidences`: the draft's own probability of each
+    source       of the next window; opened, own: roots in all and the draft's own; place: which one it was
+    target       the target's part; whole: until the next step began; one_pass: of the draft, over so many `branches`;
+                 None: it made none
+    """
+
+    setting: Setting
+    length: int
+    accepted: int
+    target: float
+    whole: float
+    source: Source = "none"
+    confidences: Sequence[float] = ()
+    opened: int = 0
+    own: int = 0
+    place: int | None = None
+    one_pass: float | None = None
+    branches: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Probed:
+    """A window that the draft proposed beside plain decoding. ms.
+
+    length    proposals compared with the text, of which `accepted` held; confidences as in `Stepped`
+    one_pass  of the draft, over one branch; None: it made none
+    """
+
+    way: Way
+    length: int
+    accepted: int
+    confidences: Sequence[float] = ()
+    one_pass: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What was chosen, and why.
+
+    setting  the last one
+    gain     expected tokens a second ÷ plain decoding's; None: nobody has measured
+    plain    ms a token of plain decoding, by the last measurement; None: as gain
+    tried    what was decided, one after the other, in words
+    """
+
+    setting: str
+    gain: float | None = None
+    plain: float | None = None
+    tried: tuple[str, ...] = ()
+
+
+class Policy(Protocol):
+    """Facts in, one `Ask` at a time out."""
+
+    def ask(self) -> Ask: ...
+
+    def enough(self, confidences: Sequence[float]) -> int:
+        """How many proposals of a window are worth verifying."""
+
+    def patience(self) -> float | None:
+        """Seconds to wait for a window at most; None: as long as anybody may."""
+
+    def verified(self, length: int, accepted: int) -> None:
+        """So many of a window's proposals held: said as soon as it is known, before the next window is asked for."""
+
+    def stepped(self, fact: Stepped) -> None:
+        """A step of speculation is over, and the next one begins."""
+
+    def plained(self, tokens: int, ms: float) -> None:
+        """So many tokens were decoded plainly."""
+
+    def probed(self, fact: Probed) -> None:
+        """A window was proposed beside a stretch of plain decoding."""
+
+    def stretched(self) -> None:
+        """A stretch of plain decoding has ended."""
+
+    def failed(self) -> None:
+        """The draft died, or was silent for too long."""
+
+    def account(self) -> Account:
+        """What was decided since the last time this was asked."""
+
+
+class Fixed:
+    """The same setting all the time; plain decoding once the draft has failed."""
+
+    def __init__(self, setting: Setting) -> None:
+        self._setting = setting
+
+    def ask(self) -> Ask:
+        return Ask(self._setting, ALL if self._setting.mode == "ar" else 0)
+
+    def enough(self, confidences: Sequence[float]) -> int:
+        return len(confidences)
+
+    def patience(self) -> float | None:
+        return None
+
+    def verified(self, length: int, accepted: int) -> None:
+        pass
+
+    def stepped(self, fact: Stepped) -> None:
+        pass
+
+    def plained(self, tokens: int, ms: float) -> None:
+        pass
+
+    def probed(self, fact: Probed) -> None:
+        pass
+
+    def stretched(self) -> None:
+        pass
+
+    def failed(self) -> None:
+        self._setting = Setting("ar")
+
+    def account(self) -> Account:
+        return Account(str(self._setting))
+
+
+class Growing(Fixed):
+    """Windows grow by two after one that held and shrink by one after another, as assisted generation in transformers
+    has it."""
+
+    def __init__(self, setting: Setting) -> None:
+        self._most = setting.length
+        super().__init__(_sized(setting, min(_FIRST, setting.length)))
+
+    def verified(self, length: int, accepted: int) -> None:
+        if length and self._setting.mode != "ar":
+            grown = self._setting.length + (2 if accepted == length else -1)
+            self._setting = _sized(self._setting, max(1, min(grown, self._most)))
+
+
+def _sized(setting: Setting, length: int) -> Setting:
+    return replace(setting, length=length, late=length)

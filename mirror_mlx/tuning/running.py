@@ -1,0 +1,159 @@
+"""What is believed of the text and the draft: running counts in which what is long past weighs less and less. Pure."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+_KEEP = 0.97
+"""Of a count, each time there is a newer one: half of it is forgotten in 23."""
+
+
+class Acceptance:
+    """How often a proposal holds, by its place in the window, given that those before it did.
+
+    prior   what is believed before anything was seen
+    weight  as if so many had been seen
+
+    >>> seen = Acceptance(prior=0.5, weight=2.0)
+    >>> for _ in range(200):
+    ...     seen.saw(length=3, accepted=2)
+    >>> [round(share, 2) for share in seen.alive(4)]
+    [1.0, 1.0, 0.0, 0.0]
+    """
+
+    def __init__(self, prior: float | Sequence[float] = 0.6, weight: float = 4.0) -> None:
+        given = [prior] if isinstance(prior, int | float) else list(prior)
+        self._held = [share * weight for share in given]
+        self._tried = [weight for _ in given]
+
+    def saw(self, length: int, accepted: int) -> None:
+        """A window of `length` proposals was verified."""
+        for place in range(min(length, accepted + 1)):
+            if place == len(self._held):
+                self._held.append(self._held[-1])
+                self._tried.append(self._tried[-1])
+            self._held[place] = _KEEP * self._held[place] + (accepted > place)
+            self._tried[place] = _KEEP * self._tried[place] + 1
+
+    def rates(self) -> list[float]:
+        """By place; those beyond are taken to be as the last."""
+        return [held / tried for held, tried in zip(self._held, self._tried, strict=True)]
+
+    def alive(self, count: int) -> list[float]:
+        """The probability that at least 1, 2, … `count` proposals hold."""
+        rates, found, alive = self.rates(), [], 1.0
+        for place in range(count):
+            alive *= rates[min(place, len(rates) - 1)]
+            found.append(alive)
+        return found
+
+
+class Confidence:
+    """What the draft's own probability of a proposal is worth: how often those hold of which it was as sure.
+
+    >>> seen = Confidence()
+    >>> for _ in range(100):
+    ...     seen.saw([0.95, 0.4], accepted=1)
+    >>> seen.worth(0.95) > 0.9 > 0.2 > seen.worth(0.4)
+    True
+    """
+
+    _BOUNDS = (0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.96, 0.99)
+    _WEIGHT = 3.0
+
+    def __init__(self) -> None:
+        edges = (0.0, *self._BOUNDS, 1.0)
+        self._tried = [self._WEIGHT] * (len(self._BOUNDS) + 1)
+        self._held = [self._WEIGHT * (low + high) / 2 for low, high in pairwise(edges)]
+
+    def saw(self, confidences: Sequence[float], accepted: int) -> None:
+        """Of a window whose first `accepted` proposals held: those count that were reached."""
+        for place, sure in enumerate(confidences[: accepted + 1]):
+            at = self._bin(sure)
+            self._held[at] = _KEEP * self._held[at] + (place < accepted)
+            self._tried[at] = _KEEP * self._tried[at] + 1
+
+    def worth(self, sure: float) -> float:
+        at = self._bin(sure)
+        return self._held[at] / self._tried[at]
+
+    def _bin(self, sure: float) -> int:
+        return sum(sure > bound for bound in self._BOUNDS)
+
+
+class Ranks:
+    """How often the outcome was among the first so many roots.
+
+    Beyond as many as were ever prepared, misses go down as a power of their number (SSD, arXiv 2603.03251,
+    definition 11).
+
+    >>> seen = Ranks()
+    >>> for place in [0, 0, 1, 5, None] * 40:
+    ...     seen.saw(place, 8)
+    >>> [round(seen.hits(count), 1) for count in (1, 2, 8)]
+    [0.4, 0.6, 0.8]
+    >>> 0.8 < seen.hits(64) < 1
+    True
+    """
+
+    _STEPS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+    _EXPONENT = 0.7
+    _WEIGHT = 2.0
+
+    def __init__(self) -> None:
+        self._tried = [self._WEIGHT] * len(self._STEPS)
+        self._found: list[float] = [self._WEIGHT * (1 - 0.5 * count**-self._EXPONENT) for count in self._STEPS]
+        self._seen = 0  # how many of the steps have been prepared for
+
+    def saw(self, place: int | None, opened: int) -> None:
+        """The outcome was the root at this place, from 0 on, of so many; None: it was none of them."""
+        for at, count in enumerate(self._STEPS):
+            if count > opened and (place is None or at >= self._seen):
+                break
+            self._found[at] = _KEEP * self._found[at] + (place is not None and place < count)
+            self._tried[at] = _KEEP * self._tried[at] + 1
+            self._seen = max(self._seen, at + 1)
+
+    def hits(self, count: float) -> float:
+        """The share of outcomes among the first `count` roots."""
+        if count < 1:
+            return 0.0
+        last = max(self._seen - 1, 0)
+        rates = [found / tried for found, tried in zip(self._found[: last + 1], self._tried, strict=False)]
+        if count >= self._STEPS[last]:
+            return 1.0 - (1.0 - rates[last]) * float((count / self._STEPS[last]) ** -self._EXPONENT)
+        at = next(i for i, step in enumerate(self._STEPS) if step >= count)
+        if self._STEPS[at] == count or at == 0:
+            return rates[at]
+        share = (count - self._STEPS[at - 1]) / (self._STEPS[at] - self._STEPS[at - 1])
+        return rates[at - 1] + share * (rates[at] - rates[at - 1])
+
+
+class Ratio:
+    """What something takes against what was predicted. One value that is far off is an interruption, and moves it a
+    little; two in a row are a load that came or went, and are believed.
+
+    >>> ratio = Ratio()
+    >>> ratio.saw(10.0)
+    >>> before = ratio.value
+    >>> ratio.saw(10.0)
+    >>> before < 1.5, ratio.value
+    (True, 10.0)
+    """
+
+    _NEW = 0.25
+    _FAR = 1.5
+
+    def __init__(self, value: float = 1.0) -> None:
+        self.value = self._last = value
+
+    def saw(self, ratio: float, count: int = 1) -> None:
+        """count: of how many of them this is the mean."""
+        low, high = sorted((ratio, self._last))
+        self._last = ratio
+        if low > self.value * self._FAR:
+            self.value = low
+        elif high < self.value / self._FAR:
+            self.value = high
+        else:
+            bounded = min(max(ratio, self.value / self._FAR), self.value * self._FAR)
+            self.value += (1 - (1 - self._NEW) ** count) * (bounded - self.value)

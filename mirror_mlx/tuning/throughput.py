@@ -1,0 +1,136 @@
+"""How many tokens a millisecond a way of decoding brings: the latency law, completed by what the text decides. Pure.
+
+ALGORITHMS 6.1: X = [π E_hit + (1 − π) E_miss] ÷ [π T_hit + (1 − π) T_miss], with π the share of hits and E the tokens
+of a step. Unlike there, a rollout that is not finished when the outcome is known goes on until it has `late` tokens.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil
+from typing import Literal, Protocol
+
+from mirror_mlx.messages import Predictor
+from mirror_mlx.tuning.costs import Costs, DraftCosts, Way
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A way of decoding.
+
+    length      proposals in a window, at most
+    late        so many are enough where the target waits for them
+    roots       outcomes prepared for in a step
+    predictor   who names them
+    exit_layer  of the tap, where there is one
+    way         how the draft proposes
+    """
+
+    mode: Literal["mirror", "sd", "ar"] = "ar"
+    length: int = 0
+    late: int = 0
+    roots: int = 0
+    predictor: Predictor = "hybrid"
+    exit_layer: int = 0
+    way: Way = (0, False)
+
+    def __str__(self) -> str:
+        """In a few words.
+
+        >>> print(Setting("mirror", 7, 3, 16, "draft", way=(2, True)))
+        mirror: windows of 7 (3 where the target waits), 2 streams checked, 16 roots by draft
+        """
+        if self.mode == "ar":
+            return "plain decoding"
+        streams, exact = self.way
+        how = f", {streams} streams{' checked' if exact else ''}" if streams else ""
+        if self.mode == "sd":
+            return f"in turns: windows of {self.late}{how}"
+        late = "" if self.late == self.length else f" ({self.late} where the target waits)"
+        tap = f", tap after layer {self.exit_layer}" if self.predictor != "draft" and self.exit_layer else ""
+        return f"mirror: windows of {self.length}{late}{how}, {self.roots} roots by {self.predictor}{tap}"
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """Of a step, on average; of one whose outcome was prepared for, and of another. ms, tokens."""
+
+    step: float
+    tokens: float
+    hit: float = 0.0
+    miss: float = 0.0
+
+    @property
+    def rate(self) -> float:
+        """Tokens a millisecond."""
+        return self.tokens / self.step
+
+
+class Belief(Protocol):
+    """What the text and the draft decide: see `running`."""
+
+    def alive(self, count: int) -> Sequence[float]: ...
+    def hits(self, count: float) -> float: ...
+    def filled(self) -> float:
+        """The share of steps for which there is a proposal at all, where no model makes them."""
+
+
+def predict(costs: Costs, setting: Setting, belief: Belief) -> Prediction:
+    """Tokens and time of a step.
+
+    >>> from mirror_mlx.tuning.curve import Curve
+    >>> class Sure:
+    ...     def alive(self, count): return [0.8**i for i in range(1, count + 1)]
+    ...     def hits(self, count): return 0.9
+    >>> draft = DraftCosts(Curve.of({1: 10.0}), Curve.of({1: 10.0}), tokens=2.0)
+    >>> costs = Costs(plain=100.0, verify=Curve.of({1: 100.0, 8: 110.0}), drafts={(0, False): draft})
+    >>> mirror = predict(costs, Setting("mirror", 7, 7, 16, "draft"), Sure())
+    >>> round(mirror.hit), round(mirror.miss), round(mirror.tokens, 2)
+    (110, 150, 4.16)
+    >>> round(predict(costs, Setting("sd", 7, 7), Sure()).step)
+    150
+    """
+    if setting.mode == "ar":
+        return Prediction(costs.plain, 1.0, miss=costs.plain)
+    alive = belief.alive(setting.length)
+    draft = costs.drafts.get(setting.way)
+    if draft is None:
+        filled = belief.filled()
+        step = filled * costs.verify.at(setting.length + 1) + (1 - filled) * costs.verify.at(1)
+        return Prediction(step, 1 + filled * sum(alive), miss=step)
+    if setting.mode == "sd":
+        step = costs.verify.at(setting.late + 1) + draft.jit(setting.late) + costs.exchange
+        return Prediction(step, 1 + sum(alive[: setting.late]), miss=step)
+    return _mirror(costs, draft, setting, belief, alive)
+
+
+def _mirror(costs: Costs, draft: DraftCosts, setting: Setting, belief: Belief, alive: Sequence[float]) -> Prediction:
+    verify = costs.verify.at(setting.length + 1) * costs.slower
+    if setting.predictor != "draft":
+        verify += costs.tap
+    groups = ceil(setting.roots / draft.width) if draft.width else 1
+    one = draft.one.at(min(setting.roots, draft.width or setting.roots)) * draft.slower
+    glue = draft.glue.at(setting.length + 1) * draft.slower
+    starts = glue if setting.predictor != "tap" else max(glue, costs.exits.get(setting.exit_layer, 0.5) * verify)
+    needed = draft.passes(setting.length)
+    # The likeliest roots are in the first group, which is rolled out to its end before the next begins.
+    done = min(needed, int((verify - starts) / one)) if one > 0 and verify > starts else needed if one <= 0 else 0
+    enough = min(draft.passes(setting.late), needed)
+    under_way = 0.0 if done >= needed else _until_boundary(verify, starts, one)
+    waits = 0.0 if done >= enough else under_way + (enough - done - (under_way > 0)) * one
+    hit = verify + waits + costs.exchange
+    length = min(setting.length, int(max(done, enough) * draft.tokens))
+    every = int((verify - starts) / max(needed * one, 1e-9)) if verify > starts else 0  # groups that are finished
+    roots = setting.roots if groups == 1 else min(setting.roots, max(every, 1) * (draft.width or setting.roots))
+    share = belief.hits(roots)
+    miss = verify + under_way + draft.jit(setting.late) + costs.exchange
+    after_hit, after_miss = 1 + sum(alive[:length]), 1 + sum(alive[: setting.late])
+    return Prediction(
+        share * hit + (1 - share) * miss, share * after_hit + (1 - share) * after_miss, hit, miss
+    )  # fmt: skip
+
+
+def _until_boundary(moment: float, start: float, one: float) -> float:
+    """From a moment until the end of the pass under way, where passes follow one another from `start` on."""
+    if moment <= start:
+        return start - moment
+    return (-(moment - start)) % one

@@ -1,0 +1,293 @@
+"""Mode "auto" in the engine: whatever is decided, when and how often, the tokens are plain decoding's."""
+
+import json
+import random
+import threading
+
+import mlx.core as mx
+import pytest
+import streams
+import zoo
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import mirror_mlx
+from mirror_mlx import auto
+from mirror_mlx.bench.hostile import KINDS, hostile
+from mirror_mlx.calibration import Found, kept
+from mirror_mlx.draft import AutoregressiveDraft, ScriptedDraft, StreamingDraft
+from mirror_mlx.draft.streaming import MlxSegments
+from mirror_mlx.engine import Engine
+from mirror_mlx.lookup import PromptLookup
+from mirror_mlx.sampling import Sampling
+from mirror_mlx.tuning.costs import Costs, DraftCosts
+from mirror_mlx.tuning.curve import Curve
+from mirror_mlx.tuning.policy import Account, Ask
+from mirror_mlx.tuning.throughput import Setting
+
+PROMPT = [3, 1, 4, 1, 5, 9, 2, 6]
+COUNT = 48
+
+
+def plain(model, sampling=Sampling(), count=COUNT, prompt=PROMPT):
+    with Engine(model, mode="ar") as engine:
+        return [r.token for r in engine.stream(prompt, count, sampling)]
+
+
+def said(engine, sampling=Sampling(), count=COUNT, prompt=PROMPT):
+    return [r.token for r in engine.stream(prompt, count, sampling)]
+
+
+class Whim:
+    """A policy that decides anything at all."""
+
+    def __init__(self, seed, ways=((0, False),), exits=(1, 2, 3)):
+        self._random = random.Random(seed)
+        self._ways, self._exits = ways, exits
+        self.facts = []
+
+    def _setting(self):
+        pick = self._random.choice
+        length = self._random.randint(0, 6)
+        return Setting(
+            pick(["mirror", "mirror", "sd"]), length, self._random.randint(0, length), self._random.randint(1, 12),
+            pick(["draft", "tap", "hybrid"]), pick(self._exits), pick(self._ways),
+        )  # fmt: skip
+
+    def ask(self):
+        if self._random.random() < 0.3:
+            return Ask(Setting(), self._random.randint(1, 5), self._random.choice([None, self._setting()]))
+        return Ask(self._setting())
+
+    def enough(self, confidences):
+        return self._random.randint(0, len(confidences))
+
+    def patience(self):
+        return self._random.choice([None, 1.0])
+
+    def verified(self, length, accepted):
+        assert accepted <= length
+
+    def stepped(self, fact):
+        assert fact.whole > 0
+        assert 0 <= fact.accepted <= fact.length
+        assert fact.place is None or fact.place < max(fact.opened, 1) + 64
+        self.facts.append(fact)
+
+    def plained(self, tokens, ms):
+        assert tokens >= 0
+        assert ms >= 0
+
+    def probed(self, fact):
+        assert fact.accepted <= fact.length
+        self.facts.append((fact.length, fact.accepted))
+
+    def stretched(self):
+        pass
+
+    def failed(self):
+        pass
+
+    def account(self):
+        return Account("a whim")
+
+
+def whimsical(engine, whim):
+    engine._policy = lambda: (whim, "")
+    return engine
+
+
+@settings(max_examples=20)
+@given(
+    kind=st.sampled_from(["qwen3", "gemma3_text", "mamba2", "qwen3_next", "exaone4"]),
+    seed=st.integers(0, 1000),
+    temperature=st.sampled_from([0.0, 1.0]),
+)
+def test_any_decisions_give_plain_decodings_tokens(kind, seed, temperature):
+    model, sampling = zoo.tiny(kind), Sampling(temperature=temperature, seed=seed)
+    wanted = plain(model, sampling)
+    draft = AutoregressiveDraft(zoo.tiny(kind, seed=seed % 2))
+    exits = range(1, len(model.layers)) or [1]
+    with whimsical(Engine(model, draft=draft), Whim(seed, exits=list(exits))) as engine:
+        assert said(engine, sampling) == wanted
+        assert said(engine, sampling, prompt=[*PROMPT, *wanted[:4]])[: COUNT - 4] == wanted[4:]
+
+
+@settings(max_examples=15)
+@given(seed=st.integers(0, 1000), temperature=st.sampled_from([0.0, 1.0]))
+def test_so_they_do_with_streams_that_come_and_go(seed, temperature):
+    model, sampling = zoo.tiny("qwen3"), Sampling(temperature=temperature, seed=seed)
+    draft = StreamingDraft(MlxSegments(streams.tiny()))
+    ways = [(0, False), (1, False), (3, False), (2, True)]
+    with whimsical(Engine(model, draft=draft), Whim(seed, ways, exits=[1])) as engine:
+        wanted = plain(model, sampling)
+        assert said(engine, sampling) == wanted
+
+
+@settings(max_examples=15)
+@given(seed=st.integers(0, 1000), kind=st.sampled_from(KINDS), temperature=st.sampled_from([0.0, 1.0]))
+def test_so_they_do_with_hostile_drafts(seed, kind, temperature):
+    model, sampling = zoo.tiny("qwen3"), Sampling(temperature=temperature, seed=seed)
+    draft = hostile(kind, AutoregressiveDraft(zoo.tiny("qwen3", seed=1)), zoo.VOCAB)
+    with whimsical(Engine(model, draft=draft, draft_timeout=0.5), Whim(seed, exits=[1])) as engine:
+        assert said(engine, sampling) == plain(model, sampling)
+        assert said(engine, sampling) == plain(model, sampling)
+
+
+@settings(max_examples=10)
+@given(seed=st.integers(0, 1000))
+def test_so_they_do_with_lookup(seed):
+    model = zoo.tiny("qwen3")
+    with whimsical(Engine(model, draft=PromptLookup()), Whim(seed, exits=[1])) as engine:
+        assert said(engine, prompt=PROMPT * 4) == plain(model, prompt=PROMPT * 4)
+
+
+def test_facts_are_what_happened():
+    model = zoo.tiny("qwen3")
+    wanted = plain(model)
+    text = PROMPT + wanted
+    draft = ScriptedDraft(lambda context: text[len(context)] if len(context) < len(text) else 0)
+    whim = Whim(4, exits=[1])
+    with whimsical(Engine(model, draft=draft), whim) as engine:
+        assert said(engine) == wanted
+        stats = engine.stats
+    windows = [fact for fact in whim.facts if not isinstance(fact, tuple) and fact.length]
+    assert windows
+    assert all(fact.accepted == fact.length for fact in windows)
+    assert any(isinstance(fact, tuple) for fact in whim.facts)
+    assert all(length == accepted for length, accepted in (f for f in whim.facts if isinstance(f, tuple)))
+    assert sum(stats.tokens_by_mode.values()) == COUNT
+    assert stats.setting == "a whim"
+
+
+def costs(verify=1.0, one=0.1, plain_ms=1.0):
+    draft = DraftCosts(Curve.of({8: one}), Curve.of({1: one, 64: one}))
+    return Costs(plain_ms, Curve.of({1: verify, 16: verify}), exits={1: 0.5}, drafts={(0, False): draft})
+
+
+def told(engine, found):
+    """The engine as if it had been calibrated so."""
+    found = Found(found, {(0, False): 0.9})
+    engine._auto._found = found
+    engine._auto._governor = auto.Governor(found.costs, engine._auto._reach(found), found.holds)
+    return engine
+
+
+def right_draft(model):
+    text = PROMPT + plain(model, count=200)
+    return ScriptedDraft(lambda context: text[len(context)] if len(context) < len(text) else 0)
+
+
+def test_it_speculates_where_that_is_cheap_and_says_so(monkeypatch):
+    monkeypatch.setattr(auto, "measure", None)  # nothing is measured
+    model = zoo.tiny("qwen3")
+    with told(Engine(model, draft=right_draft(model), mode="auto"), costs(verify=0.1, plain_ms=50.0)) as engine:
+        assert said(engine, count=100) == plain(model, count=100)
+        stats = engine.stats
+    assert stats.tokens_by_mode.get("mirror", 0) + stats.tokens_by_mode.get("sd", 0) > 60
+    assert stats.gain is not None
+    assert any("× plain expected" in line for line in stats.tried)
+
+
+def test_it_decodes_plainly_where_speculation_costs_too_much():
+    model = zoo.tiny("qwen3")
+    with told(Engine(model, draft=right_draft(model), mode="auto"), costs(verify=5000.0)) as engine:
+        assert said(engine, count=100) == plain(model, count=100)
+        assert engine.stats.tokens_by_mode == {"ar": 100}
+        assert engine.stats.setting == "plain decoding"
+
+
+def test_a_calibration_is_kept_and_a_damaged_one_is_made_anew(tmp_path, monkeypatch):
+    monkeypatch.setenv("MIRROR_MLX_CACHE", str(tmp_path))
+    model, calls, measure = zoo.tiny("qwen3"), [], auto.measure
+    monkeypatch.setattr(auto, "measure", lambda *args, **kwargs: calls.append(1) or measure(*args, **kwargs))
+
+    def run(seed=1):
+        with Engine(model, draft=AutoregressiveDraft(zoo.tiny("qwen3", seed=seed)), mode="auto") as engine:
+            shares = []
+            engine.calibrate(shares.append)
+            return engine.calibration[0], shares
+
+    found, shares = run()
+    assert shares
+    assert shares == sorted(shares)
+    assert shares[-1] == 1.0
+    assert found.costs.plain > 0
+    assert found.costs.verify.at(8) > 0
+    assert found.costs.drafts[0, False].one.at(1) > 0
+    assert not found.refusal
+    files = list((tmp_path / "calibration").iterdir())
+    assert len(files) == 1
+    assert run()[0] == found
+    assert len(calls) == 1
+    run(seed=2)
+    assert len(calls) == 2  # another draft
+    files[0].write_text(files[0].read_text()[:40])
+    run()
+    assert len(calls) == 3
+    assert kept.read(files[0]) is not None
+
+
+def test_calibrating_leaves_no_trace_in_what_is_said():
+    for kind in ("qwen3", "gemma3_text", "mamba2"):
+        model = zoo.tiny(kind)
+        with Engine(model, draft=AutoregressiveDraft(zoo.tiny(kind, seed=1)), mode="auto") as engine:
+            assert said(engine) == plain(model)
+            assert said(engine) == plain(model)
+
+
+def test_a_draft_that_never_answers_is_calibrated_away(monkeypatch):
+    monkeypatch.setattr("mirror_mlx.calibration.measuring._PATIENCE", 0.05)
+    stop = threading.Event()
+
+    class Hangs(ScriptedDraft):
+        def advance(self, keys):
+            stop.wait(5)
+            return super().advance(keys)
+
+    model = zoo.tiny("qwen3")
+    with Engine(model, draft=Hangs(lambda context: 0), mode="auto", draft_timeout=0.2) as engine:
+        text = said(engine)
+        stop.set()
+        assert text == plain(model)
+        assert engine.stats.tokens_by_mode == {"ar": COUNT}
+        assert "passes take more than" in engine.stats.reason
+
+
+def test_the_file_says_what_was_measured(tmp_path):
+    found = Found(costs(), {(0, False): 0.5, (2, True): 0.25}, names=False, refusal="no")
+    assert Found.from_dict(json.loads(json.dumps(found.as_dict()))) == found
+
+
+def test_auto_without_a_draft_is_plain_decoding():
+    model = zoo.tiny("qwen3")
+    with Engine(model, mode="auto") as engine:
+        assert said(engine) == plain(model)
+        assert (engine.stats.mode, engine.stats.reason) == ("ar", "there is no draft")
+        with pytest.raises(mirror_mlx.errors.UsageError, match="nothing to choose from"):
+            _ = engine.calibration
+
+
+def test_models_are_told_apart():
+    one, same, other = zoo.tiny("qwen3"), zoo.tiny("qwen3"), zoo.tiny("qwen3", seed=1)
+    assert kept.identity(one) == kept.identity(same) != kept.identity(other)
+    assert mx.default_device() is not None
+
+
+@pytest.mark.slow
+def test_a_hundred_thousand_tokens_leave_nothing_behind():
+    """pytest -m slow -s tests/test_auto.py: tokens, and MB in use after each tenth."""
+    import resource
+
+    model, prompt, count = zoo.tiny("qwen3"), PROMPT, 200
+    draft = AutoregressiveDraft(zoo.tiny("qwen3", seed=1))
+    before, used, tokens = threading.active_count(), [], 0
+    with Engine(model, draft=draft, mode="auto") as engine:
+        while tokens < 100_000:
+            sampling = Sampling(temperature=tokens % 3 / 2, seed=tokens)
+            tokens += len(said(engine, sampling, count, prompt))
+            if tokens // 10_000 > len(used):
+                used.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+                print(tokens, f"{used[-1]:.0f} MB", threading.active_count(), engine.stats.tokens_by_mode)
+    assert threading.active_count() == before
+    assert used[-1] < used[1] + 16

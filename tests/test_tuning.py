@@ -1,0 +1,182 @@
+"""Decisions about how to decode, played out in a world of numbers."""
+
+import json
+from itertools import pairwise, product
+
+import pytest
+import world as worlds
+from hypothesis import given
+from hypothesis import strategies as st
+from world import World, play
+
+from mirror_mlx.tuning.choice import Reach, best
+from mirror_mlx.tuning.costs import Costs
+from mirror_mlx.tuning.curve import Curve
+from mirror_mlx.tuning.fanout import geometric, greedy, uniform
+from mirror_mlx.tuning.governor import Governor
+from mirror_mlx.tuning.running import Acceptance, Confidence, Ranks
+from mirror_mlx.tuning.throughput import Setting, predict
+
+REACH = Reach(15, 64, ("draft", "hybrid"), (4,))
+TOKENS = 400
+
+
+def governed(world, tokens=TOKENS, events=None, holds=0.6):
+    governor = Governor(world.costs, REACH, {(0, False): holds})
+    ms, said = play(governor, world, tokens, events)
+    return governor, ms, said
+
+
+@given(st.dictionaries(st.integers(1, 64), st.floats(0.1, 1e3), min_size=1), st.floats(0, 100), st.floats(0, 100))
+def test_more_never_costs_less(points, one, other):
+    curve = Curve.of(points)
+    low, high = sorted((one, other))
+    assert curve.at(low) <= curve.at(high) + 1e-9
+    assert curve.at(min(points)) == pytest.approx(points[min(points)])
+
+
+def test_costs_survive_json():
+    found = worlds.costs(way=(2, True))
+    assert Costs.from_dict(json.loads(json.dumps(found.as_dict()))) == found
+
+
+@given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=80))
+def test_fewer_tokens_survive_further_on(windows):
+    acceptance = Acceptance()
+    for length, accepted in windows:
+        acceptance.saw(length, min(accepted, length))
+    alive = acceptance.alive(8)
+    assert all(0 <= later <= before <= 1 for before, later in pairwise(alive))
+
+
+@given(st.floats(0.1, 0.95), st.floats(0.2, 0.95))
+def test_acceptance_is_found_again(early, late):
+    world = World(worlds.costs(), early)
+    acceptance = Acceptance()
+    for _ in range(300):
+        acceptance.saw(4, world.accepted(4))
+    assert acceptance.rates()[0] == pytest.approx(early, abs=0.25)
+    world.alpha = late
+    for _ in range(100):
+        acceptance.saw(4, world.accepted(4))
+    assert acceptance.rates()[0] == pytest.approx(late, abs=0.25)
+
+
+def test_what_is_sure_is_worth_more_and_nonsense_is_worth_nothing():
+    seen = Confidence()
+    for _ in range(100):
+        seen.saw([0.95, 0.95, 0.3], accepted=2)
+    assert seen.worth(0.93) > 0.95 > 0.1 > seen.worth(0.31)
+    for _ in range(100):
+        seen.saw([0.95], accepted=0)
+    assert seen.worth(0.95) < 0.05
+
+
+@given(st.lists(st.tuples(st.one_of(st.none(), st.integers(0, 40)), st.integers(1, 64)), max_size=60))
+def test_more_roots_never_catch_less(steps):
+    ranks = Ranks()
+    for place, opened in steps:
+        ranks.saw(place if place is None or place < opened else None, opened)
+    rates = [ranks.hits(count) for count in range(0, 129)]
+    assert rates[0] == 0
+    assert all(0 <= rate <= 1 for rate in rates)
+
+
+@given(st.floats(0.2, 0.9), st.floats(0.2, 1.5), st.integers(1, 4), st.integers(1, 9))
+def test_no_fan_out_misses_less_than_the_greedy_one(acceptance, exponent, length, budget):
+    ends = [acceptance**row * (1 - acceptance) for row in range(length)] + [acceptance**length]
+
+    def miss(row, count):
+        return count**-exponent if count else 1.5
+
+    def missed(counts):
+        return sum(share * miss(row, count) for row, (share, count) in enumerate(zip(ends, counts, strict=True)))
+
+    found = greedy(ends, miss, budget)
+    assert sum(found) == budget
+    ways = (counts for counts in product(range(budget + 1), repeat=length + 1) if sum(counts) == budget)
+    assert missed(found) <= min(map(missed, ways)) + 1e-9
+    assert missed(found) <= missed(uniform(length + 1, budget)) + 1e-9
+
+
+@given(st.floats(0.3, 0.9), st.floats(0.3, 1.2), st.integers(1, 7))
+def test_the_closed_form_is_what_greedy_comes_to(acceptance, exponent, length):
+    budget = 40 * (length + 1)
+    ends = [acceptance**row * (1 - acceptance) for row in range(length)] + [acceptance**length]
+    found = greedy(ends, lambda row, count: count**-exponent if count else 2.0, budget)
+    for whole, exact in zip(found, geometric(acceptance, exponent, length, budget), strict=True):
+        assert whole == pytest.approx(exact, abs=1.5)
+
+
+@given(st.floats(1, 200), st.floats(0.05, 0.95))
+def test_the_best_setting_is_no_worse_than_any_other(one, alpha):
+    world = World(worlds.costs(one), alpha)
+    _, rate = best(world.costs, REACH, lambda setting: world)
+    rate = max(rate, 1 / world.costs.plain)
+    for length, roots in product((1, 3, 7, 15), (8, 64)):
+        for mode, late in (("sd", length), ("mirror", length), ("mirror", 0)):
+            other = Setting(mode, length, late, roots, "hybrid", 4)
+            assert predict(world.costs, other, world).rate <= rate * 1.02
+
+
+@pytest.mark.parametrize("one", [5.0, 20.0, 200.0, 2000.0])
+@pytest.mark.parametrize("alpha", [0.0, 0.05, 0.2])
+@pytest.mark.parametrize("holds", [0.02, 0.6, 0.95])
+def test_a_hostile_draft_costs_next_to_nothing(one, alpha, holds):
+    """Whatever calibration believed of it."""
+    world = World(worlds.costs(one, rows=0.05), alpha)
+    _, ms, _ = governed(world, holds=holds)
+    plain = TOKENS * world.costs.plain
+    assert ms <= 1.03 * plain
+
+
+def test_a_draft_that_dies_again_and_again_costs_next_to_nothing():
+    world = World(worlds.costs(), 0.0, kills=5)
+    _, ms, _ = governed(world, holds=0.9)
+    assert ms <= 1.03 * TOKENS * world.costs.plain
+
+
+@pytest.mark.parametrize("alpha", [0.5, 0.7, 0.85])
+@pytest.mark.parametrize("one", [5.0, 20.0, 60.0])
+def test_a_good_draft_is_used_nearly_as_well_as_can_be(alpha, one):
+    world = World(worlds.costs(one), alpha)
+    _, ms, _ = governed(world)
+    _, rate = best(world.costs, REACH, lambda setting: world)
+    assert TOKENS / ms > 0.88 * rate
+
+
+def test_a_load_on_the_target_is_no_reason_to_stop():
+    world = World(worlds.costs(), 0.8)
+    events = {150: lambda w: w.load(target=2.0), 300: lambda w: w.load(target=0.5)}
+    governor, _, said = governed(world, tokens=450, events=events)
+    assert not governor.parked
+    loaded = [ms for _, ms in said[170:300]]
+    assert sum(loaded) / len(loaded) < 300  # ms a token, which is what plain decoding takes then
+    assert sum(setting.mode == "mirror" for setting, _ in said[320:]) > 100
+
+
+def test_a_load_on_the_draft_is_noticed_and_so_is_its_end():
+    world = World(worlds.costs(one=20.0), 0.45)
+    events = {200: lambda w: w.load(draft=40.0), 500: lambda w: w.load(draft=1 / 40)}
+    governor, _, said = governed(world, tokens=1000, events=events)
+    before, loaded, after = said[100:200], said[230:500], said[800:]
+    mean = [sum(ms for _, ms in part) / len(part) for part in (before, loaded, after)]
+    assert mean[1] < 1.04 * world.costs.plain
+    assert mean[2] < 1.05 * mean[0]
+    assert not governor.parked
+
+
+def test_text_that_becomes_predictable_brings_speculation_back():
+    world = World(worlds.costs(), 0.0)
+    _, _, said = governed(world, tokens=600, events={200: lambda w: setattr(w, "alpha", 0.9)}, holds=0.05)
+    assert {setting.mode for setting, _ in said[20:200]} == {"ar"}
+    assert sum(setting.mode == "mirror" for setting, _ in said[400:]) > 180
+
+
+def test_windows_are_cut_where_a_row_costs_more_than_it_brings():
+    flat, steep = (Governor(worlds.costs(rows=rows), REACH, {(0, False): 0.8}) for rows in (0.001, 0.6))
+    sure = [0.95, 0.9, 0.3, 0.2, 0.2]
+    assert flat.enough(sure) == 5
+    assert steep.enough(sure) < 3
+    assert steep.enough([0.99] * 5) >= steep.enough(sure)
+    assert flat.enough([]) == 0

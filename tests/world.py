@@ -1,0 +1,99 @@
+"""A pair and a machine that exist only as numbers: what a policy decides is played out, and time is added up."""
+
+import random
+from dataclasses import dataclass, replace
+
+from mirror_mlx.tuning.costs import Costs, DraftCosts
+from mirror_mlx.tuning.curve import Curve
+from mirror_mlx.tuning.policy import Probed, Stepped
+from mirror_mlx.tuning.throughput import Setting, predict
+
+
+def costs(one=20.0, plain=150.0, tokens=2.0, rows=0.012, way=(0, False)):
+    """A target whose rows cost little each, and a draft."""
+    draft = DraftCosts(Curve.of({1: one, 8: one}), Curve.of({1: one, 24: 1.1 * one}), tokens, 24)
+    verify = Curve.of({count: plain * (1.01 + rows * (count - 1)) for count in (1, 8, 16)})
+    return Costs(plain, verify, tap=0.03 * plain, exits={4: 0.5}, slower=1.01, exchange=0.1, drafts={way: draft})
+
+
+@dataclass
+class World:
+    """alpha: how likely a proposal holds; hits: the share of outcomes among so many roots; noise: of all times."""
+
+    costs: Costs
+    alpha: float
+    hits: object = staticmethod(lambda count: 1 - 0.5 * max(count, 1) ** -0.7 if count else 0.0)
+    noise: float = 0.05
+    seed: int = 1
+    kills: int = 0  # each so many steps the draft dies; 0: never
+
+    def __post_init__(self):
+        self.rng = random.Random(self.seed)
+        self.steps = 0
+
+    def alive(self, count):
+        return [self.alpha**place for place in range(1, count + 1)]
+
+    def jitter(self):
+        return max(0.5, self.rng.gauss(1, self.noise))
+
+    def accepted(self, length):
+        held = 0
+        while held < length and self.rng.random() < self.alpha:
+            held += 1
+        return held
+
+    def load(self, target=1.0, draft=1.0):
+        """The same with slower devices."""
+        base = self.costs
+        drafts = {
+            way: replace(one, glue=one.glue.scaled(draft), one=one.one.scaled(draft))
+            for way, one in base.drafts.items()
+        }
+        self.costs = replace(base, plain=base.plain * target, verify=base.verify.scaled(target), drafts=drafts)
+
+    def step(self, setting):
+        expected = predict(self.costs, setting, self)
+        mirror = setting.mode == "mirror"
+        hit = mirror and self.rng.random() < self.hits(setting.roots)
+        whole = (expected.hit if hit else expected.miss) * self.jitter()
+        length = setting.length if mirror else setting.late
+        target = self.costs.verify.at(length + 1) * (self.costs.slower if mirror else 1.0)
+        draft = next(iter(self.costs.drafts.values()))
+        place = None
+        if hit:
+            place = min(setting.roots - 1, int(self.rng.paretovariate(0.7)) - 1)
+        return Stepped(
+            setting, length, self.accepted(length), target=target, whole=whole, source="hit" if hit else "jit",
+            opened=setting.roots if mirror else 0, own=setting.roots // 2 if mirror else 0, place=place,
+            one_pass=draft.one.at(8), branches=8,
+        )  # fmt: skip
+
+
+def play(policy, world, tokens, events=None):
+    """Decode so many tokens; events: token → what happens to the world then. Returns ms, and what was done by token."""
+    done, ms, said, events = 0, 0.0, [], dict(events or {})
+    while done < tokens:
+        for at in [at for at in events if at <= done]:
+            events.pop(at)(world)
+        ask = policy.ask()
+        if ask.plain:
+            count = min(ask.plain, tokens - done)
+            took = sum(world.costs.plain * world.jitter() for _ in range(count))
+            policy.plained(count, took)
+            if ask.probe is not None and ask.probe.mode != "ar":
+                length = ask.probe.length
+                draft = world.costs.drafts.get(ask.probe.way)
+                one = None if draft is None else draft.one.at(1) * world.jitter()
+                policy.probed(Probed(ask.probe.way, length, world.accepted(length), one_pass=one))
+            policy.stretched()
+        else:
+            world.steps += 1
+            fact = world.step(ask.setting)
+            count, took = fact.accepted + 1, fact.whole
+            policy.stepped(fact)
+            if world.kills and world.steps % world.kills == 0:
+                policy.failed()
+        done, ms = done + count, ms + took
+        said += [(ask.setting if not ask.plain else Setting("ar"), took / count)] * count
+    return ms, said
