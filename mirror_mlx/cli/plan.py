@@ -76,6 +76,7 @@ def _print(found: dict[str, Any]) -> None:
     from rich.table import Table
 
     console = Console(highlight=False, soft_wrap=True)
+    console.width = max(console.width, 120)  # a figure that is cut off is none
     console.print(found["about"])
     table = Table(box=None, padding=(0, 2, 0, 0))
     for title in ("setting", "step ms", "hit ms", "miss ms", "tok/step", "tok/s", "÷ plain"):
@@ -93,17 +94,9 @@ def _print_paper(found: dict[str, Any]) -> None:
     from rich.table import Table
 
     console = Console(highlight=False, soft_wrap=True)
+    console.width = max(console.width, 120)  # a figure that is cut off is none
     table = Table(box=None, padding=(0, 2, 0, 0))
-    for title in (
-        "target",
-        "task",
-        "vanilla SD",
-        "acceptance",
-        "tok/step",
-        "Mirror here",
-        "Mirror, paper",
-        "here ÷ paper",
-    ):
+    for title in ("target", "task", "vanilla SD", "acceptance", "tok/step", "Mirror", "in the paper", "÷ paper"):
         table.add_column(title, justify="left" if title in ("target", "task") else "right", no_wrap=True)
     for row in found["rows"]:
         table.add_row(

@@ -1,0 +1,99 @@
+"""`mirror-mlx plan` and `bench auto`: what they say, and what they say of mistakes."""
+
+import json
+
+import models
+import pytest
+
+from mirror_mlx.bench import plan
+from mirror_mlx.bench.auto import FIXED, Settings, points
+from mirror_mlx.bench.hostile import KINDS
+from mirror_mlx.cli.main import main
+from mirror_mlx.tuning import paper
+from mirror_mlx.tuning.machine import Machine, Models, costs
+
+MAC = Machine(bandwidth=800, compute=27, ane_bandwidth=100, ane_compute=15)
+
+
+def planned(capsys, *words):
+    assert main(["plan", *words, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_a_described_machine(capsys):
+    found = planned(capsys, "--bandwidth", "800", "--target-params", "8B", "--draft-params", "0.6B")
+    assert [row["mode"] for row in found["modes"]] == ["ar", "sd", "mirror"]
+    plain, serial, mirror = found["modes"]
+    assert plain["speed"] == 1
+    assert 1 < serial["speed"] < mirror["speed"]
+    assert plain["step_ms"] == pytest.approx(8e9 * 2 / (800e9 * 0.7) * 1e3 + 0.3, rel=0.01)
+    assert mirror["hit_ms"] < mirror["miss_ms"]
+    slow = planned(capsys, "--bandwidth", "400", "--target-params", "8B")["modes"][0]
+    assert slow["step_ms"] > 1.9 * plain["step_ms"]
+    useless = planned(capsys, "--bandwidth", "800", "--acceptance", "0", "--hits", "0")
+    assert all(row["speed"] <= 1 for row in useless["modes"])
+
+
+def test_a_pair_on_this_machine(capsys, tmp_path):
+    folder = models.pair(tmp_path / "pair")
+    found = planned(capsys, "--model", str(folder), "--acceptance", "0.5")
+    assert found["modes"][0]["mode"] == "ar"
+    assert found["costs"]["drafts"]
+    assert main(["plan", "--model", str(folder)]) == 0
+    assert "plain decoding" in capsys.readouterr().out
+
+
+def test_the_papers_table(capsys):
+    found = planned(capsys, "--paper")
+    assert len(found["rows"]) == len(paper.TABLE) == 12
+    for row in found["rows"]:
+        assert 0.5 < row["mirror"] / row["paper_mirror"] < 1.5
+        assert row["mirror"] > row["paper_serial"] * 0.9
+    assert main(["plan", "--paper"]) == 0
+    assert "mathematical reasoning" in capsys.readouterr().out
+
+
+def test_more_macs_read_faster_and_wait_for_each_other():
+    one, eight = (costs(Machine(800, 27, 100, 15, macs=macs), Models(32e9, 64, 6e8)) for macs in (1, 8))
+    assert one.plain / 8 < eight.plain < one.plain / 4
+    assert costs(MAC, Models(8e9, 36, 6e8, target_bits=4.5)).plain < costs(MAC, Models(8e9, 36, 6e8)).plain / 3
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--bandwidth", "0"], "--bandwidth is 0.0: it must be more than 0"),
+        (["--bandwidth", "800", "--macs", "0"], "--macs is 0: it must be 1 or more"),
+        (["--acceptance", "1"], "--acceptance is 1.0: it must be in [0, 1)"),
+        (["--bandwidth", "800", "--layers", "1"], "--layers is 1: it must be 2 or more"),
+        (["--model", "/nowhere"], "/nowhere"),
+    ],
+)
+def test_mistakes_are_one_line(capsys, words, said):
+    assert main(["plan", *words]) == 2
+    err = capsys.readouterr().err
+    assert said in err
+    assert err.count("\n") == 1
+
+
+def test_hits_never_fall_with_more_roots():
+    expected = plan.Expected(0.8, 0.9)
+    rates = [expected.hits(count) for count in range(200)]
+    assert rates == sorted(rates)
+    assert expected.hits(64) == pytest.approx(0.9)
+
+
+def test_the_sweep_has_thirty_settings():
+    assert len(list(points(Settings(prompts="file")))) >= 30
+    assert "ar" in FIXED
+
+
+def test_hostile_drafts_on_a_tiny_pair(capsys, tmp_path):
+    folder = models.pair(tmp_path / "pair", says="abcdefghijklmnop.")
+    words = ["bench", "auto", "--model", str(folder), "--params", "0", "--limit", "1", "--rounds", "1"]
+    assert main([*words, "--max-tokens", "24", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["drafts"]
+    assert [row["draft"] for row in rows] == list(KINDS)
+    assert all(row["identical"] and row["tokens"] > 0 for row in rows)
+    assert main([*words[:-2], "--rounds", "0"]) == 2
+    assert "--rounds is 0" in capsys.readouterr().err
