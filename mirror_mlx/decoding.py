@@ -296,7 +296,7 @@ def _fact(setting: Setting, ticket: Ticket | None, note: StepTrace) -> Stepped:
         confidences=note.window.confidences,
         opened=ticket.roots if ticket is not None else 0,
         own=ticket.round.own if ticket is not None else 0,
-        place=None if ticket is None else ticket.round.cache.place(note.outcome.key),
+        place=None if ticket is None or note.next not in HITS else ticket.round.cache.place(note.outcome.key),
         one_pass=None if first is None else first[1] / 1e6,
         branches=1 if first is None else first[0],
     )

@@ -71,7 +71,7 @@ class Whim:
     def stepped(self, fact):
         assert fact.whole > 0
         assert 0 <= fact.accepted <= fact.length
-        assert fact.place is None or fact.place < max(fact.opened, 1) + 64
+        assert (fact.place is not None) == (fact.source in ("hit", "partial"))
         self.facts.append(fact)
 
     def plained(self, tokens, ms):
