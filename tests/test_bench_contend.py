@@ -10,7 +10,7 @@ from pathlib import Path
 import models
 import pytest
 
-from mirror_mlx.bench import contend
+from mirror_mlx.bench import contend, through
 from mirror_mlx.bench.contend import Load, Settings, loads, measure, started
 from mirror_mlx.bench.lab import Cores
 from mirror_mlx.cli.main import main
@@ -203,3 +203,31 @@ def test_mistakes_are_one_line(folder, capsys):
         assert error.count("\n") == 1
     with pytest.raises(UsageError):
         Settings(max_tokens=0)
+
+
+def test_a_load_comes_and_goes_within_each_answer(folder):
+    log = []
+
+    @contextmanager
+    def start(load):
+        log.append(("begins", load.name))
+        yield
+        log.append(("ends", load.name))
+
+    found = through.measure(tiny(folder), start=start)
+    names = [row["load"] for row in found["through"]]
+    assert len(names) == len(set(names)) >= 2
+    for row in found["through"]:
+        assert row["identical"]
+        assert set(row["rates"]) == {"ar", "auto"}
+        assert all(rate > 0 for rates in row["rates"].values() for rate in rates.values())
+        assert row["under_load"] > 0
+        assert row["recovered"] > 0
+    events = [event for event in log if event[1] != "none"]
+    assert len(events) == 2 * 2 * 2 * len(names)  # beginning and end, prompts, ways
+    assert all(a[0] == "begins" and b == ("ends", a[1]) for a, b in zip(events[::2], events[1::2], strict=True))
+
+
+def test_an_answer_that_does_not_fit_is_said(folder):
+    with pytest.raises((UsageError, MirrorError), match="max_tokens is 100000"):
+        through.measure(Settings(model=str(folder), params=0, pass_ms=0, limit=1, rounds=1, max_tokens=100_000))

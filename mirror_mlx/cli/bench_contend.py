@@ -43,6 +43,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     ):
         group.add_argument(flag, metavar="N", type=int, default=default, help=f"{what} (default: {default})")
     add_prompts(group)
+    group.add_argument(
+        "--through", action="store_true", help="mode auto, with a load that comes after a third of each answer and "
+        "goes after two thirds (then --max-tokens is each answer's length)"
+    )  # fmt: skip
     group.add_argument("--json", action="store_true", help="one JSON object with every figure")
     group = parser.add_argument_group("decoding")
     add_window(group)
@@ -60,6 +64,8 @@ def run(args: argparse.Namespace) -> int:
         settings = Settings(**{name: getattr(args, name) for name in Settings.__dataclass_fields__})
         if blas.missing() is not None:
             print(f"mirror-mlx: {blas.missing()}", file=sys.stderr)
+        if args.through:
+            return _through(args, settings)
         with progress(len(loads(Cores())) * settings.rounds * settings.limit * 2) as report:
             found = rounded(measure(settings, report))
     if args.json:
@@ -95,3 +101,22 @@ def _print(found: dict[str, Any]) -> None:
         f"\nmirror ÷ plain: {before['speed']:.2f} alone, at worst {worst['speed']:.2f} ({worst['load']} busy), "
         f"{after['speed']:.2f} afterwards"
     )
+
+
+def _through(args: argparse.Namespace, settings: Any) -> int:
+    from mirror_mlx.bench.through import measure
+
+    with progress(3 * settings.rounds * settings.limit * 2) as report:
+        found = rounded(measure(settings, report))
+    if args.json:
+        print(json.dumps(found), file=sys.__stdout__)
+    else:
+        for row in found["through"]:
+            for name, rates in row["rates"].items():
+                said = ", ".join(f"{part} {rate:.1f}" for part, rate in rates.items())
+                print(f"{row['load']}: {name}: tokens/s {said}", file=sys.__stdout__)
+            print(
+                f"{row['load']}: auto ÷ plain under it {row['under_load']:.2f}, auto after it ÷ before it "
+                f"{row['recovered']:.2f}, tokens as plain: {'yes' if row['identical'] else 'NO'}", file=sys.__stdout__,
+            )  # fmt: skip
+    return 0 if all(row["identical"] for row in found["through"]) else 1
