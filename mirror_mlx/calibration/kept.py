@@ -8,6 +8,7 @@ import json
 import os
 import platform
 import sys
+import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from hashlib import blake2b
@@ -28,8 +29,15 @@ def folder() -> Path:
     if given := os.environ.get("MIRROR_MLX_CACHE"):
         return Path(given).expanduser() / "calibration"
     if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "mirror-mlx" / "calibration"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mirror-mlx" / "calibration"
+        return _home() / "Library" / "Caches" / "mirror-mlx" / "calibration"
+    return Path(os.environ.get("XDG_CACHE_HOME") or _home() / ".cache") / "mirror-mlx" / "calibration"
+
+
+def _home() -> Path:
+    try:
+        return Path.home()
+    except RuntimeError:  # a user without a home, as in some containers
+        return Path(tempfile.gettempdir())
 
 
 def file_for(target: nn.Module, draft: Any, wanted: Mapping[str, Any]) -> Path | None:
