@@ -4,27 +4,33 @@ The governor is the engine's: what it learns in one request serves the next.
 """
 
 from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from mlx_lm.generate import wired_limit
 
+from mirror_mlx import storage
 from mirror_mlx.calibration import Found, Report, Wanted, kept, measure
-from mirror_mlx.draft.protocol import streaming, width_of
+from mirror_mlx.draft.protocol import Movable, streaming, width_of
 from mirror_mlx.messages import Predictor
 from mirror_mlx.options import Options
+from mirror_mlx.prompts import encode
 from mirror_mlx.rendezvous import Rendezvous
 from mirror_mlx.target import Target
 from mirror_mlx.tuning.choice import Reach
 from mirror_mlx.tuning.costs import Way
 from mirror_mlx.tuning.governor import Governor
+from mirror_mlx.tuning.moving import Moving
 from mirror_mlx.tuning.policy import Fixed, Growing, Policy
 from mirror_mlx.tuning.throughput import Setting
+from mirror_mlx.tuning.worth import Worth
 
 _LONGEST = 15  # proposals of a window, where nobody says otherwise
 CHOSEN = ("num_draft_tokens", "max_roots", "exit_layer")
 """Options that are limits to what is chosen, rather than settings."""
 _NEEDED = 96  # tokens that calibration decodes after its text
-TEXT = (
+_TEXT = (
     "Speculative decoding asks a small model for a guess and a large one for a check. A farmer has 12 rows of 8 apple "
     "trees and sells 30 of them. How many trees are left? First find how many trees there were:"
 )
@@ -33,46 +39,80 @@ TEXT = (
 class Auto:
     """Made with an engine; calibrates when it is first asked.
 
-    draft   the draft itself, which the rendezvous drives; None: there is none
+    draft      the draft itself, which the rendezvous drives; None: there is none
+    tokenizer  the target's; None: any tokens will do
+    backup     whether something proposes where the draft has nothing
     """
 
     def __init__(
-        self, target: Target, rendezvous: Rendezvous | None, draft: Any, options: Options, max_roots: int
+        self,
+        target: Target,
+        rendezvous: Rendezvous | None,
+        draft: Any,
+        options: Options,
+        max_roots: int,
+        *,
+        tokenizer: Any = None,
+        backup: bool = False,
     ) -> None:
-        self._target, self._rendezvous, self._draft = target, rendezvous, draft
-        self._options, self._max_roots = options, max_roots
+        self._target, self._rendezvous, self._draft, self._tokenizer = target, rendezvous, draft, tokenizer
+        self._options, self._max_roots, self._backup = options, max_roots, backup
         self._found: Found | None = None
-        self._governor: Governor | None = None
+        self._governor: Governor | Moving | None = None
+        self._file: Path | None = None
         self.refusal = ""
 
-    def policy(self, text: Sequence[int]) -> Policy:
-        self.calibrate(text)
+    def close(self) -> None:
+        """A calibration that no longer holds is made anew next time."""
+        if self._governor is not None and self._governor.drifted and self._file is not None:
+            storage.forget(self._file)
+
+    @property
+    def policy(self) -> Policy:
+        self.calibrate()
         assert self._governor is not None
         return self._governor
 
-    def found(self, text: Sequence[int]) -> tuple[Found, Reach]:
+    @property
+    def found(self) -> tuple[Found, Reach]:
         """What calibration found, and what there is to choose from."""
-        self.calibrate(text)
+        self.calibrate()
         assert self._found is not None
         return self._found, self._reach(self._found)
 
-    def calibrate(self, text: Sequence[int], report: Report = lambda share: None) -> None:
-        """Unless that has been done, here or in an earlier process. text: tokens to begin with."""
+    def calibrate(self, report: Report = lambda share: None) -> None:
+        """Unless that has been done, here or in an earlier process."""
         if self._found is not None:
             return
         wanted = self._wanted()
         about = {"length": wanted.length, "roots": wanted.roots, "ways": list(wanted.ways), "exits": list(wanted.exits)}
-        file = kept.file_for(self._target.model, self._draft, about)
+        self._file = file = kept.file_for(self._target.model, self._draft, about)
         found = None if file is None else kept.read(file)
         if found is None:
             longest = self._target.context_length
             room = _NEEDED if longest is None else longest - _NEEDED
+            text = self._text()
             with wired_limit(self._target.model):
                 found = measure(self._target, self._rendezvous, text[: max(2, min(len(text), room))], wanted, report)
             if file is not None and not found.refusal:
-                kept.write(file, found)
+                storage.write(file, found.as_dict())
         self._found, self.refusal = found, found.refusal
-        self._governor = Governor(found.costs, self._reach(found), found.holds)
+        self._governor = self._governed(found)
+
+    def _governed(self, found: Found) -> Governor | Moving:
+        draft, governor = (
+            self._draft,
+            partial(Governor, found.costs, self._reach(found), found.holds, backup=self._backup),
+        )
+        if not isinstance(draft, Movable) or len(draft.hosts) < 2:
+            return governor()
+        # What it takes elsewhere is found out when that is of use: until then it is as here.
+        return Moving({host: governor(known=host == draft.hosts[0]) for host in draft.hosts})
+
+    def _text(self) -> list[int]:
+        """Some tokens to begin with."""
+        tokens = encode(self._tokenizer, _TEXT) if self._tokenizer else list(range(32))
+        return [token % self._target.vocab_size for token in tokens]
 
     def _wanted(self) -> Wanted:
         draft, o = self._draft, self._options
@@ -113,11 +153,16 @@ class Auto:
             predictors = ["tap"]
         if not wanted.exits:
             predictors = [one for one in predictors if one == "draft"]
-        return Reach(wanted.length, wanted.roots, predictors if found.costs.drafts else (), wanted.exits)
+        return Reach(
+            wanted.length, wanted.roots, predictors if found.costs.drafts else (), wanted.exits,
+            waits=o.fallback == "jit",
+        )  # fmt: skip
 
 
-def fixed(target: Target, options: Options, max_roots: int, *, draft: Any, proposes: bool) -> tuple[Policy, str]:
-    """What decodes in the mode asked for, and why if it is another."""
+def fixed(
+    target: Target, options: Options, max_roots: int, *, draft: Any, proposes: bool, worth: Worth | None
+) -> tuple[Policy, str]:
+    """What decodes in the mode asked for, and why if it is another. worth: see `policy.Fixed`."""
     o, mode, reason = options, options.mode, ""
     if mode != "ar" and draft is None:
         if not proposes:
@@ -134,4 +179,5 @@ def fixed(target: Target, options: Options, max_roots: int, *, draft: Any, propo
         "ar" if mode == "ar" else "sd" if mode == "sd" else "mirror", o.length, o.length, max_roots, o.predictor,
         target.exit_layer, (streams, o.stream_mode == "exact"),
     )  # fmt: skip
-    return (Growing if o.adaptive else Fixed)(setting), reason
+    both = o.predictor == "hybrid" and target.tap_refusal is None
+    return (Growing if o.adaptive else Fixed)(setting, worth if both else None), reason

@@ -136,7 +136,8 @@ class Decoding:
             self._policy.plained(len(self._tokens) - before, (self._since[1] - since) / 1e6)
         if (found := self._ahead.compare(self._tokens)) is not None:
             window, held, one_pass = found
-            self._policy.probed(Probed(self._tuned.way, len(window.tokens), held, window.confidences, one_pass))
+            tuned = self._tuned
+            self._policy.probed(Probed(tuned.way, len(window.tokens), held, window.confidences, one_pass, tuned.host))
         self._policy.stretched()
         ask = self._policy.ask()
         if ask.plain and self._left > 1:
@@ -163,7 +164,7 @@ class Decoding:
         if setting.exit_layer:
             self._target.exit_layer = setting.exit_layer
         if self._draft is not None:
-            self._draft.use(*setting.way, setting.length)
+            self._draft.use(*setting.way, setting.length, setting.host)
 
     def _start(self, step: int, window: Window, setting: Setting) -> Ticket | None:
         if self._draft is None:
@@ -299,4 +300,5 @@ def _fact(setting: Setting, ticket: Ticket | None, note: StepTrace) -> Stepped:
         place=None if ticket is None or note.next not in HITS else ticket.round.cache.place(note.outcome.key),
         one_pass=None if first is None else first[1] / 1e6,
         branches=1 if first is None else first[0],
+        by=note.window.source,
     )

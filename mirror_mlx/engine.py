@@ -10,12 +10,12 @@ import mlx.core as mx
 import mlx.nn as nn
 from mlx_lm.generate import GenerationResponse, wired_limit
 
-from mirror_mlx.auto import TEXT, Auto, fixed
+from mirror_mlx.auto import Auto, fixed
 from mirror_mlx.calibration import Found, Report
 from mirror_mlx.decoding import Decoding
 from mirror_mlx.draft.protocol import Draft, streaming
 from mirror_mlx.errors import DraftError, PromptError, UsageError
-from mirror_mlx.lookup import NAMES, Proposer, by_name, fingerprint
+from mirror_mlx.lookup import NAMES, PromptLookup, Proposer, by_name, fingerprint
 from mirror_mlx.options import Options
 from mirror_mlx.prompts import Prompt, TextStream, encode, wrapped
 from mirror_mlx.rendezvous import Rendezvous
@@ -28,6 +28,8 @@ from mirror_mlx.trace import Stats, Trace, summarise
 from mirror_mlx.tuning.choice import Reach
 from mirror_mlx.tuning.fanout import Fan
 from mirror_mlx.tuning.policy import Policy
+from mirror_mlx.tuning.throughput import Setting
+from mirror_mlx.tuning.worth import Worth
 from mirror_mlx.worker import Work
 
 
@@ -50,6 +52,8 @@ class Engine:
                no model: `mirror_mlx.lookup.Proposer`
     tap        a trained tap adapter; None: the plain logit lens
     options    see `mirror_mlx.options.Options`; UsageError for one that is unknown or out of range
+
+    worth      what is known of the hybrid's predictors; set to None, all outcomes are named by both
 
     >>> with Engine(model, tokenizer, draft) as engine:               # doctest: +SKIP
     ...     for response in engine.stream("Tom has 3 apples.", max_tokens=64):
@@ -93,15 +97,19 @@ class Engine:
         self._eos = set(self.tokenizer.eos_token_ids) if self.tokenizer else set()
         self._rendezvous, self._inner = None, draft
         self._max_roots = o.max_roots
-        self._draft_host = getattr(draft, "host", "")
         if draft is not None:
             self._rendezvous = Rendezvous(draft, timeout=o.draft_timeout, work=draft_work)
             self._max_roots = min(o.max_roots, draft.max_roots or o.max_roots)
         self._running = False
         self._fan = Fan(o.fan_out)
+        self.worth: Worth | None = Worth()
         self._auto = None
         if o.mode == "auto" and (draft is not None or self.proposes) and self.target.window_refusal is None:
-            self._auto = Auto(self.target, self._rendezvous, draft, o, self._max_roots)
+            if draft is not None and o.fallback == "jit":
+                self._proposer = PromptLookup()  # a backup that costs nothing, where the target had better not wait
+            self._auto = Auto(
+                self.target, self._rendezvous, draft, o, self._max_roots, tokenizer=self.tokenizer, backup=self.proposes
+            )
 
     @property
     def proposes(self) -> bool:
@@ -116,6 +124,8 @@ class Engine:
 
     def close(self) -> None:
         """Stop the draft's thread and give the model back as it was. Idempotent."""
+        if self._auto is not None:
+            self._auto.close()
         if self._rendezvous is not None:
             self._rendezvous.close()
         self.target.close()
@@ -151,25 +161,27 @@ class Engine:
         """Measure what target and draft take, for mode "auto", unless that is known: a few seconds. The first request
         does it where nobody has. `report` is told which share is done."""
         if self._auto is not None:
-            self._auto.calibrate(self._text(), report)
+            self._auto.calibrate(report)
 
     @property
     def calibration(self) -> tuple[Found, Reach]:
         """What was measured, and what is chosen from. Raises UsageError where nothing is, as nobody has to choose."""
         if self._auto is None:
             raise UsageError("there is nothing to choose from: mode='auto' and a draft are needed")
-        return self._auto.found(self._text())
+        return self._auto.found
 
-    def _text(self) -> list[int]:
-        """Some tokens for the calibration to begin with."""
-        tokens = encode(self.tokenizer, TEXT) if self.tokenizer else list(range(32))
-        return [token % self.target.vocab_size for token in tokens]
+    @property
+    def setting(self) -> Setting:
+        """What the next request begins with. Calibrates in mode auto."""
+        return self._policy()[0].ask().setting
 
     def _policy(self) -> tuple[Policy, str]:
         """Who decides in the next request; and why, if not as asked for."""
         if self._auto is not None:
-            return self._auto.policy(self._text()), self._auto.refusal
-        return fixed(self.target, self.options, self._max_roots, draft=self._inner, proposes=self.proposes)
+            return self._auto.policy, self._auto.refusal
+        return fixed(
+            self.target, self.options, self._max_roots, draft=self._inner, proposes=self.proposes, worth=self.worth
+        )  # fmt: skip
 
     def _check_tokens(self, tokens: list[int]) -> None:
         longest = self.target.context_length
@@ -232,7 +244,7 @@ class Engine:
                 setting=account.setting,
                 tried=account.tried,
                 gain=None if account.plain is None else speed * account.plain / 1e3,
-                draft_host=self._draft_host,
+                draft_host=getattr(self._inner, "host", ""),
                 prompt_tokens=prompt_tokens,
                 prompt_tps=prompt_tokens / max((first or started) - started, 1e-9) if first else 0.0,
                 generation_tps=speed,

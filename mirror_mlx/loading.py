@@ -3,6 +3,7 @@
 import json
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from mlx_lm.utils import load as load_with_mlx_lm
 from mirror_mlx import blas, hosting
 from mirror_mlx.auto import CHOSEN
 from mirror_mlx.draft import AutoregressiveDraft, Draft, StreamingDraft, streaming
+from mirror_mlx.draft.hosted import Hosted
 from mirror_mlx.engine import Engine
 from mirror_mlx.errors import DraftError, ModelError, UsageError
 from mirror_mlx.hub import find, one_line
@@ -79,8 +81,10 @@ def load(
         if draft_model is None or mode == "ar"
         else by_name(str(draft_model), datastore=options.get("datastore"), tokenizer=fingerprint(tokenizer.get_vocab()))
         if str(draft_model) in NAMES
-        else load_draft(
-            draft_model, target, tokenizer, host=draft_host, trust_remote_code=trust_remote_code, notify=notify
+        else _movable(
+            partial(load_draft, draft_model, target, tokenizer, trust_remote_code=trust_remote_code, notify=notify),
+            draft_host,
+            mode,
         )
     )
     options = {name: value for name, value in options.items() if value is not None}
@@ -88,6 +92,15 @@ def load(
     engine = Engine(target, tokenizer, draft, mode=mode, draft_work=own_stream, tap=adapter, **options)
     engine.calibrate(report)
     return engine
+
+
+def _movable(opened: Callable[..., Draft], host: str, mode: str) -> Draft:
+    """The draft on its host; one that may choose hosts can be moved to the target's device."""
+    draft = opened(host=host)
+    name = str(getattr(draft, "host", "")).partition(":")[0]
+    if mode != "auto" or host != "auto" or name in ("", "mlx"):
+        return draft
+    return Hosted(name, draft, {"mlx": lambda: opened(host="mlx")})
 
 
 def load_tap(folder: Path) -> TapAdapter | None:

@@ -14,7 +14,8 @@ class Options:
 
     mode              mirror: the draft prepares windows while the target verifies; sd: the same draft, serially;
                       ar: plain decoding; auto: what is fastest here, found out by measuring
-    predictor         who picks the outcomes to prepare for: tap (the target's middle layer), draft, or both
+    predictor         who picks the outcomes to prepare for: tap (the target's middle layer), draft, or hybrid: both,
+                      or one of them while that is measured to be faster
     num_draft_tokens  γ, proposals in a window; in mode auto at most so many; None: 7, and in mode auto up to 15
     kappa             κ, outcomes prepared for each row and predictor
     max_roots         all outcomes of a step together

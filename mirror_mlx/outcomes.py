@@ -10,7 +10,7 @@ for what neither finds unlikely (measured in docs/log.md).
 
 from collections.abc import Collection, Sequence
 
-from mirror_mlx.messages import Candidates, Key, Root
+from mirror_mlx.messages import Candidates, Key, Outcome, Root
 
 
 def reach(own: Sequence[float]) -> list[float]:
@@ -104,3 +104,15 @@ def allocate(found: Sequence[Root], budget: int, fan_out: Sequence[int] | None =
                 kept.append(root)
         ranked = kept
     return ranked[: max(budget, 0)]
+
+
+def rank(candidates: Candidates, window: Sequence[int], outcome: Outcome) -> int | None:
+    """Which of the candidates at its row the outcome is, from 0 on, the window's own token not counted; None: none of
+    them.
+
+    >>> rank(Candidates(tokens=[[7, 8, 9], [4]], probs=[[0.6, 0.3, 0.1], [1.0]], own=[0.6]), [8], Outcome(0, 9))
+    1
+    """
+    row, own = outcome.accepted, window[outcome.accepted : outcome.accepted + 1]
+    named = [token for token in candidates.tokens[row] if token not in own]
+    return named.index(outcome.token) if outcome.token in named else None

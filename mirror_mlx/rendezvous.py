@@ -52,9 +52,10 @@ class Rendezvous:
         self._worker.post(Start(ticket))
         return ticket
 
-    def use(self, streams: int, exact: bool, length: int | None = None) -> None:
-        """From the next step on: see `mirror_mlx.draft.protocol.Streaming`. Nothing to a draft without streams."""
-        self._worker.post(Use(streams, exact, length))
+    def use(self, streams: int, exact: bool, length: int | None = None, host: str = "") -> None:
+        """From the next step on: see `mirror_mlx.draft.protocol.Streaming` and `Movable`. Nothing to a draft without
+        streams, and to one with a single host. host: "": where it is."""
+        self._worker.post(Use(streams, exact, length, host))
 
     def roots(self, ticket: Ticket, tap: Ranking) -> None:
         """The tap's ids go out: now if they are there, else as soon as they are."""

@@ -16,7 +16,7 @@ from enum import Enum, auto
 from typing import Any
 
 from mirror_mlx.messages import Candidates, Fallback, Key, Outcome, Predictor, Root, Source, Window
-from mirror_mlx.outcomes import allocate, pool, roots
+from mirror_mlx.outcomes import allocate, pool, rank, roots
 from mirror_mlx.speculation import SpeculationCache
 
 
@@ -131,13 +131,8 @@ class Round:
         return len(self._own)
 
     def rank(self, outcome: Outcome) -> int | None:
-        """Which of the draft's candidates at its row the outcome is, from 0 on, the window's own token not counted;
-        None: none of them, or it named none."""
-        if self._draft is None:
-            return None
-        row, own = outcome.accepted, self.plan.window[outcome.accepted : outcome.accepted + 1]
-        named = [token for token in self._draft.tokens[row] if token not in own]
-        return named.index(outcome.token) if outcome.token in named else None
+        """The outcome's place among the draft's candidates, see `outcomes.rank`; None too where it named none."""
+        return None if self._draft is None else rank(self._draft, self.plan.window, outcome)
 
     # Facts.
 

@@ -13,7 +13,7 @@ from numbers import Integral
 from typing import Any
 
 from mirror_mlx import threads
-from mirror_mlx.draft.protocol import Confident, Draft, Lawful, streaming, width_of
+from mirror_mlx.draft.protocol import Confident, Draft, Lawful, Movable, streaming, width_of
 from mirror_mlx.messages import Candidates, Fault, Key, Outcome, Window
 from mirror_mlx.rounds import Advance, Expand, Glue, Round, Settle, Wait
 from mirror_mlx.sampling import Sampling
@@ -80,11 +80,13 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """Between two steps: propose with so many streams, at their word or checked, for windows of this length."""
+    """Between two steps: propose with so many streams, at their word or checked, for windows of this length; on this
+    host."""
 
     streams: int
     exact: bool
     length: int | None
+    host: str = ""
 
 
 Job = Begin | Start | Tapped | Resolved | Use | Wake | Close
@@ -112,7 +114,7 @@ class Worker:
         self._work = work
         self._inbox: queue.SimpleQueue[Job] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._trace = Trace()
+        self._trace, self._sampling = Trace(), Sampling()
         self._trunk: list[int] = []
         self._free_since = 0
         self._dirty = False
@@ -179,8 +181,7 @@ class Worker:
             if isinstance(job, Begin):
                 self._begin(job)
             elif isinstance(job, Use):
-                if (found := streaming(self._draft)) is not None:
-                    found.use(job.streams, exact=job.exact, length=job.length)
+                self._use(job)
             elif isinstance(job, Start) and self.fault is None:
                 self._play(job.ticket)
         except _NonsenseError as error:
@@ -193,9 +194,22 @@ class Worker:
         if isinstance(job, Start) and self.fault is not None and not job.ticket.reply.done():
             job.ticket.reply.set_exception(FailedError(self.fault))
 
+    def _use(self, job: Use) -> None:
+        draft = self._draft
+        if job.host and isinstance(draft, Movable) and draft.place != job.host:
+            draft.move(job.host)
+            self._dirty = True  # until the text is there too
+            draft.begin(self._sampling)
+            draft.rewind(0)
+            if self._trunk:
+                draft.prefill(self._trunk)
+            self._dirty = False
+        if (found := streaming(draft)) is not None:
+            found.use(job.streams, exact=job.exact, length=job.length)
+
     def _begin(self, job: Begin) -> None:
         """Make the trunk this request's prompt, keeping what the two share."""
-        self._trace = job.trace
+        self._trace, self._sampling = job.trace, job.sampling
         with self._trace.span("draft", "prefill", -1):
             self._draft.begin(job.sampling)
             wanted = list(job.tokens)

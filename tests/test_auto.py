@@ -16,6 +16,7 @@ from mirror_mlx import auto
 from mirror_mlx.bench.hostile import KINDS, hostile
 from mirror_mlx.calibration import Found, kept
 from mirror_mlx.draft import AutoregressiveDraft, ScriptedDraft, StreamingDraft
+from mirror_mlx.draft.hosted import Hosted
 from mirror_mlx.draft.streaming import MlxSegments
 from mirror_mlx.engine import Engine
 from mirror_mlx.lookup import PromptLookup
@@ -41,9 +42,9 @@ def said(engine, sampling=Sampling(), count=COUNT, prompt=PROMPT):
 class Whim:
     """A policy that decides anything at all."""
 
-    def __init__(self, seed, ways=((0, False),), exits=(1, 2, 3)):
+    def __init__(self, seed, ways=((0, False),), exits=(1, 2, 3), hosts=("",)):
         self._random = random.Random(seed)
-        self._ways, self._exits = ways, exits
+        self._ways, self._exits, self._hosts = ways, exits, hosts
         self.facts = []
 
     def _setting(self):
@@ -52,6 +53,7 @@ class Whim:
         return Setting(
             pick(["mirror", "mirror", "sd"]), length, self._random.randint(0, length), self._random.randint(1, 12),
             pick(["draft", "tap", "hybrid"]), pick(self._exits), pick(self._ways),
+            pick(self._hosts),
         )  # fmt: skip
 
     def ask(self):
@@ -134,6 +136,38 @@ def test_so_they_do_with_hostile_drafts(seed, kind, temperature):
         assert said(engine, sampling) == plain(model, sampling)
 
 
+def hosted(elsewhere):
+    return Hosted("coreml", AutoregressiveDraft(zoo.tiny("qwen3")), {"mlx": elsewhere})
+
+
+@settings(max_examples=15)
+@given(seed=st.integers(0, 1000), temperature=st.sampled_from([0.0, 1.0]), opens=st.booleans())
+def test_so_they_do_with_a_draft_that_moves(seed, temperature, opens):
+    model, sampling = zoo.tiny("qwen3"), Sampling(temperature=temperature, seed=seed)
+
+    def elsewhere():
+        if not opens:
+            raise OSError("no room")
+        return AutoregressiveDraft(zoo.tiny("qwen3", seed=1))
+
+    whim = Whim(seed, exits=[1], hosts=["coreml", "mlx", ""])
+    with whimsical(Engine(model, draft=hosted(elsewhere)), whim) as engine:
+        wanted = plain(model, sampling)
+        assert said(engine, sampling) == wanted
+        assert said(engine, sampling, prompt=[*PROMPT, *wanted[:4]])[: COUNT - 4] == wanted[4:]
+
+
+def test_a_draft_that_moves_proposes_what_it_would_have_there():
+    """The text goes with it: a right draft is right on every host, at once."""
+    model = zoo.tiny("qwen3")
+    whim = Whim(5, exits=[1], hosts=["coreml", "mlx"])
+    with whimsical(Engine(model, draft=hosted(lambda: AutoregressiveDraft(zoo.tiny("qwen3")))), whim) as engine:
+        assert said(engine, count=100) == plain(model, count=100)
+    facts = [fact for fact in whim.facts if not isinstance(fact, tuple)]
+    assert {fact.setting.host for fact in facts if fact.length} == {"coreml", "mlx"}
+    assert all(fact.accepted == fact.length for fact in facts)
+
+
 @settings(max_examples=10)
 @given(seed=st.integers(0, 1000))
 def test_so_they_do_with_lookup(seed):
@@ -169,7 +203,7 @@ def told(engine, found):
     """The engine as if it had been calibrated so."""
     found = Found(found, {(0, False): 0.9})
     engine._auto._found = found
-    engine._auto._governor = auto.Governor(found.costs, engine._auto._reach(found), found.holds)
+    engine._auto._governor = engine._auto._governed(found)
     return engine
 
 
@@ -195,6 +229,37 @@ def test_it_decodes_plainly_where_speculation_costs_too_much():
         assert said(engine, count=100) == plain(model, count=100)
         assert engine.stats.tokens_by_mode == {"ar": 100}
         assert engine.stats.setting == "plain decoding"
+
+
+def test_it_moves_a_draft_away_from_a_host_on_which_it_dies():
+    class Dies(ScriptedDraft):
+        host = "coreml: converted"
+
+        def advance(self, keys):
+            raise RuntimeError("the compiler says no")
+
+    model = zoo.tiny("qwen3")
+    right = right_draft(model)
+    draft = Hosted("coreml", Dies(lambda context: 0), {"mlx": lambda: right})
+    with told(Engine(model, draft=draft, mode="auto"), costs(verify=0.1, plain_ms=50.0)) as engine:
+        assert said(engine, count=190) == plain(model, count=190)
+        stats = engine.stats
+    assert stats.draft_host == "mlx"
+    assert stats.accepted > 20
+    assert any("the draft is moved to mlx" in line for line in stats.tried)
+
+
+def test_a_calibration_that_no_longer_holds_is_made_anew(tmp_path, monkeypatch):
+    monkeypatch.setenv("MIRROR_MLX_CACHE", str(tmp_path))
+    model = zoo.tiny("qwen3")
+    with Engine(model, draft=AutoregressiveDraft(zoo.tiny("qwen3", seed=1)), mode="auto") as engine:
+        engine.calibrate()
+        (file,) = (tmp_path / "calibration").iterdir()
+        engine._auto._governor._plain.value = 0.9
+        engine.close()
+        assert file.exists()
+        engine._auto._governor._plain.value = 0.5  # twice as fast as when it was calibrated
+    assert not file.exists()
 
 
 def test_a_calibration_is_kept_and_a_damaged_one_is_made_anew(tmp_path, monkeypatch):
@@ -237,7 +302,7 @@ def test_calibrating_leaves_no_trace_in_what_is_said():
 
 
 def test_a_draft_that_never_answers_is_calibrated_away(monkeypatch):
-    monkeypatch.setattr("mirror_mlx.calibration.measuring._PATIENCE", 0.05)
+    monkeypatch.setattr("mirror_mlx.calibration.drafting._PATIENCE", 0.05)
     stop = threading.Event()
 
     class Hangs(ScriptedDraft):

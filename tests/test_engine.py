@@ -4,6 +4,7 @@ import gc
 import json
 import random
 import threading
+import time
 import weakref
 
 import mlx.core as mx
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from mirror_mlx import Engine, Sampling
 from mirror_mlx.draft import AutoregressiveDraft, ScriptedDraft
 from mirror_mlx.errors import DraftError, PromptError, UsageError
+from mirror_mlx.target import Target
 from mirror_mlx.target.submission import Whole
 
 PROMPT = [(i * 37 + 5) % zoo.VOCAB for i in range(12)]
@@ -27,6 +29,17 @@ def decode(model=MODEL, draft=None, prompt=PROMPT, count=30, sampling=GREEDY, **
     with Engine(model, None, draft, **options) as engine:
         responses = list(engine.stream(prompt, max_tokens=count, sampling=sampling))
         return [response.token for response in responses], engine.stats, responses
+
+
+def rows_cost(monkeypatch, ms=3.0):
+    """As where compute is the limit: verifying a proposal is no cheaper than decoding a token."""
+    begin = Target.begin
+
+    def slower(self, pending, window, *args, **kwargs):
+        time.sleep(ms / 1e3 * len(window))
+        return begin(self, pending, window, *args, **kwargs)
+
+    monkeypatch.setattr(Target, "begin", slower)
 
 
 def scripted(expected, right, seed=0):
@@ -177,7 +190,8 @@ def test_without_a_draft_it_decodes_plainly_and_says_so():
     assert (stats.mode, stats.reason) == ("ar", "there is no draft")
 
 
-def test_auto_does_without_a_draft_of_which_nothing_is_accepted():
+def test_auto_does_without_a_draft_of_which_nothing_is_accepted(monkeypatch):
+    rows_cost(monkeypatch)
     said, stats, _ = decode(draft=ScriptedDraft(lambda context: 0), mode="auto", count=200)
     assert said == decode(mode="ar", count=200)[0]
     assert stats.tokens_by_mode["ar"] > 150

@@ -12,7 +12,7 @@ import mirror_mlx
 
 ROOT = Path(mirror_mlx.__file__).parent
 LAYERS = [
-    {"errors", "messages", "blas", "memory", "threads", "problems"},
+    {"errors", "messages", "blas", "memory", "threads", "storage", "problems"},
     {"trace", "verify", "outcomes", "speculation", "lookup"},
     {"rounds", "options", "tuning"},
     {"sampling", "ranking", "interpose", "limits", "rollback", "prompts", "hub"},

@@ -5,7 +5,7 @@ import json
 import pytest
 import zoo
 from models import pair, save_tiny
-from test_engine import MODEL, PROMPT, decode, scripted
+from test_engine import MODEL, PROMPT, decode, rows_cost, scripted
 
 import mirror_mlx
 from mirror_mlx import Engine, Sampling
@@ -86,7 +86,9 @@ def test_misses_are_proposed_for():
         assert all(step.outcome.accepted for step in engine.trace.steps if step.window.source == "lookup")
 
 
-def test_a_wrong_proposer_is_given_up_in_mode_auto():
+def test_a_wrong_proposer_is_given_up_in_mode_auto(monkeypatch):
+    rows_cost(monkeypatch)
+
     class Wrong(Oracle):
         def propose(self, length):
             return [(self.answer[len(self.text) - len(PROMPT)] + 1) % zoo.VOCAB]

@@ -31,6 +31,14 @@ class World:
         self.rng = random.Random(self.seed)
         self.steps = 0
 
+    def backup(self, count):
+        """Tokens of a window that the draft has no part in."""
+        return 0.0
+
+    def at(self, host):
+        """The costs where the draft is there."""
+        return self.costs
+
     def alive(self, count):
         return [self.alpha**place for place in range(1, count + 1)]
 
@@ -53,13 +61,14 @@ class World:
         self.costs = replace(base, plain=base.plain * target, verify=base.verify.scaled(target), drafts=drafts)
 
     def step(self, setting):
-        expected = predict(self.costs, setting, self)
+        costs = self.at(setting.host)
+        expected = predict(costs, setting, self)
         mirror = setting.mode == "mirror"
         hit = mirror and self.rng.random() < self.hits(setting.roots)
         whole = (expected.hit if hit else expected.miss) * self.jitter()
         length = setting.length if mirror else setting.late
         target = self.costs.verify.at(length + 1) * (self.costs.slower if mirror else 1.0)
-        draft = next(iter(self.costs.drafts.values()))
+        draft = next(iter(costs.drafts.values()))
         place = None
         if hit:
             place = min(setting.roots - 1, int(self.rng.paretovariate(0.7)) - 1)
@@ -83,9 +92,10 @@ def play(policy, world, tokens, events=None):
             policy.plained(count, took)
             if ask.probe is not None and ask.probe.mode != "ar":
                 length = ask.probe.length
-                draft = world.costs.drafts.get(ask.probe.way)
+                draft = world.at(ask.probe.host).drafts.get(ask.probe.way)
                 one = None if draft is None else draft.one.at(1) * world.jitter()
-                policy.probed(Probed(ask.probe.way, length, world.accepted(length), one_pass=one))
+                probe = ask.probe
+                policy.probed(Probed(probe.way, length, world.accepted(length), one_pass=one, host=probe.host))
             policy.stretched()
         else:
             world.steps += 1

@@ -4,7 +4,7 @@ All are decoded in turn in one process, prompt by prompt, on views of the same w
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from statistics import median
@@ -13,7 +13,7 @@ from typing import Any
 import mlx.core as mx
 
 from mirror_mlx import blas
-from mirror_mlx.bench import pairs, prompts
+from mirror_mlx.bench import pairs, planned, prompts
 from mirror_mlx.bench.hostile import KINDS, hostile
 from mirror_mlx.bench.lab import Cores, Others, Pace, PacedDraft
 from mirror_mlx.bench.peers import view
@@ -21,6 +21,7 @@ from mirror_mlx.draft import Draft
 from mirror_mlx.engine import Engine
 from mirror_mlx.errors import UsageError
 from mirror_mlx.sampling import Sampling
+from mirror_mlx.trace import StepTrace
 
 Report = Callable[[int, str], None]
 FIXED: Mapping[str, Mapping[str, Any]] = {
@@ -30,10 +31,19 @@ FIXED: Mapping[str, Mapping[str, Any]] = {
     **{f"mirror main {n}": {"mode": "mirror", "num_draft_tokens": n, "streams": 0} for n in (4, 7)},
     **{f"mirror {n}": {"mode": "mirror", "num_draft_tokens": n} for n in (4, 7, 10)},
     **{f"mirror exact {n}": {"mode": "mirror", "num_draft_tokens": n, "stream_mode": "exact"} for n in (7, 11)},
-    "saguaro exact 7": {"mode": "mirror", "num_draft_tokens": 7, "stream_mode": "exact", "predictor": "draft"},
+    **{
+        f"{one} exact 7": {"mode": "mirror", "num_draft_tokens": 7, "stream_mode": "exact", "predictor": one}
+        for one in ("draft", "tap")
+    },
 }
 """What "auto" is compared with in a sweep."""
-SIZES = (0, 40_000_000, 160_000_000)
+WINDOWS: Mapping[str, Mapping[str, Any]] = {
+    "ar": {"mode": "ar"},
+    **{f"mirror {n}": {"mode": "mirror", "num_draft_tokens": n, "stream_mode": "exact"} for n in (3, 5, 7, 9, 11, 15)},
+    "growing": {"mode": "mirror", "num_draft_tokens": 15, "stream_mode": "exact", "adaptive": True},
+}
+"""And where only windows differ: of one length each, and such as grow and shrink."""
+SIZES = (0, 30_000_000, 100_000_000)
 _SAFE = {"draft_timeout": 30.0, "max_roots": 24}
 PACES = (0.0, 5.0, 20.0, 60.0)
 
@@ -70,11 +80,14 @@ class Settings:
 class _Lab:
     """The pair on its cores, and engines on views of it."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, mixed: bool = False) -> None:
         self.settings = settings
         self.cores = Cores()
         self.pair = pairs.load(settings.model, settings.draft_model)
         texts = prompts.asked(settings.prompts, settings.limit, settings.held_out, settings.seed)
+        if mixed and settings.prompts is not None:
+            both = zip(texts, prompts.made(settings.seed, settings.limit), strict=False)
+            texts = [text for pair in both for text in pair][: settings.limit]
         self.asked = [prompts.tokens(self.pair.tokenizer, text) for text in texts]
         self.params = self.pair.inflate(settings.params) if settings.params else 0
 
@@ -118,16 +131,33 @@ def hostile_rows(settings: Settings, report: Report = lambda done, what: None) -
 
 def sweep_rows(settings: Settings, report: Report = lambda done, what: None) -> dict[str, Any]:
     """`settings`: target's and draft's size, temperature and kind of prompt, each with the tokens a second of every
-    fixed setting and of "auto", and how much of the best fixed one auto reaches."""
+    fixed setting and of "auto", how much of the best fixed one auto reaches, and what the throughput model makes of
+    them (`plan`, see `planned.compared`)."""
+    return _swept(settings, FIXED, points(settings), report)
+
+
+def window_rows(settings: Settings, report: Report = lambda done, what: None) -> dict[str, Any]:
+    """The same for windows of different lengths, at one size and pace, on prompts of both kinds in turn."""
+    temps = (replace(settings, temp=temp) for temp in (0.0, 1.0))
+    return _swept(settings, WINDOWS, temps, report, mixed=True)
+
+
+def _swept(
+    settings: Settings,
+    fixed: Mapping[str, Mapping[str, Any]],
+    asked: Iterable[Settings],
+    report: Report,
+    mixed: bool = False,
+) -> dict[str, Any]:
     blas.set_threads(1)
     rows, done = [], 0
-    for point in points(settings):
-        lab = _Lab(point)
+    for point in asked:
+        lab = _Lab(point, mixed)
         with ExitStack() as stack:
             stack.enter_context(lab.cores.for_target())
             engines = {
                 name: stack.enter_context(lab.engine(lab.draft_for(options), **_SAFE, **options))
-                for name, options in {**FIXED, "auto": {"mode": "auto"}}.items()
+                for name, options in {**fixed, "auto": {"mode": "auto"}}.items()
             }
             engines["auto"].calibrate()
             others = Others()
@@ -139,11 +169,34 @@ def sweep_rows(settings: Settings, report: Report = lambda done, what: None) -> 
             best = max(rates, key=rates.__getitem__)
             rows.append({
                 "params": lab.params, "pass_ms": point.pass_ms, "temperature": point.temp,
-                "prompts": "own" if point.prompts is None else "file", "auto": auto, "best": best,
+                "prompts": "both" if mixed else "own" if point.prompts is None else "file", "auto": auto, "best": best,
                 "best_rate": rates[best], "share": auto / rates[best], "plain": rates["ar"], "rates": rates,
                 "identical": _identical(found), "other_programs_cores": others.cores(),
+                "hybrid": _hybrid(rates),
+                "plan": planned.compared(_measured(found, engines), engines["auto"].calibration[0].costs),
             })  # fmt: skip
-    return {"setup": _setup(settings), "settings": rows, "worst_share": min(row["share"] for row in rows)}
+    return {
+        "setup": _setup(settings), "settings": rows, "worst_share": min(row["share"] for row in rows),
+        "plan_error": max(row["plan"]["error"] for row in rows),
+        "plan_median_error": median(row["plan"]["median_error"] for row in rows),
+    }  # fmt: skip
+
+
+def _hybrid(rates: Mapping[str, float]) -> float | None:
+    """What a hybrid reaches of the better of its predictors alone; None: it was not measured."""
+    alone = [rates[f"{one} exact 7"] for one in ("draft", "tap") if f"{one} exact 7" in rates]
+    return rates["mirror exact 7"] / max(alone) if alone else None
+
+
+def _measured(found: Mapping[str, Sequence["_Answer"]], engines: Mapping[str, Engine]) -> dict[str, planned.Measured]:
+    """The fixed settings' answers of more than a token."""
+    several = {name: [answer for answer in of if answer.tokens > 1] for name, of in found.items() if name != "auto"}
+    return {
+        name: planned.Measured(
+            engines[name].setting, [step for answer in of for step in answer.steps],
+            sum(answer.tokens - 1 for answer in of), sum(answer.decoding for answer in of),
+        ) for name, of in several.items() if of
+    }  # fmt: skip
 
 
 def points(settings: Settings) -> Iterator[Settings]:
@@ -162,6 +215,8 @@ class _Answer:
     tokens: int
     seconds: float
     text: tuple[int, ...]
+    decoding: float = 0.0  # seconds without the prompt and the first token
+    steps: Sequence[StepTrace] = ()
 
 
 def _in_turn(engines: Mapping[str, Engine], lab: _Lab, report: Callable[[int, str], None]) -> dict[str, list[_Answer]]:
@@ -184,7 +239,9 @@ def _in_turn(engines: Mapping[str, Engine], lab: _Lab, report: Callable[[int, st
 def _answer(engine: Engine, prompt: list[int], s: Settings) -> _Answer:
     began = time.perf_counter()
     text = tuple(r.token for r in engine.stream(prompt, s.max_tokens, Sampling(temperature=s.temp, seed=s.seed)))
-    return _Answer(len(text), time.perf_counter() - began, text)
+    ended = time.perf_counter()
+    decoding = (len(text) - 1) / engine.stats.generation_tps if len(text) > 1 else 0.0
+    return _Answer(len(text), ended - began, text, decoding, tuple(engine.trace.steps))
 
 
 def _compared(found: Mapping[str, Sequence[_Answer]]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from mirror_mlx.messages import Candidates, FanOut, Outcome, Predictor, Root
-from mirror_mlx.outcomes import allocate, pool, roots
+from mirror_mlx.outcomes import allocate, pool, rank, roots
 from mirror_mlx.tuning.fanout import Fan
 
 Lens = Literal["plain", "trained"]
@@ -130,7 +130,8 @@ class Tally:
             if record.outcome.key in {root.key for root in choose(record, way, self._fans.get(way.fan_out))}:
                 self._hits[(way, *where)] += 1
         for fan in self._fans.values():  # afterwards: it is chosen from what was seen before
-            fan.saw(len(record.window), accepted, _rank(record), DEPTH)
+            named = None if record.draft is None else rank(record.draft, record.window, record.outcome)
+            fan.saw(len(record.window), accepted, named, DEPTH)
 
     @property
     def steps(self) -> int:
@@ -208,16 +209,6 @@ class Tally:
 
     def _steps_by_row(self) -> list[int]:
         return [self._steps[row, True] + self._steps[row, False] for row in range(self._rows())]
-
-
-def _rank(record: Record) -> int | None:
-    """Which of the draft's candidates at its row the outcome was, the window's own token not counted."""
-    row = record.outcome.accepted
-    if record.draft is None:
-        return None
-    own = record.window[row : row + 1]
-    named = [token for token in record.draft.tokens[row] if token not in own]
-    return named.index(record.outcome.token) if record.outcome.token in named else None
 
 
 def used(tables: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -78,6 +78,9 @@ class Expected:
     def filled(self) -> float:
         return 1.0
 
+    def backup(self, count: int) -> float:
+        return 0.0
+
     def hits(self, count: float) -> float:
         return min(1.0, self._hits * self._shape[min(int(count), 256)])
 

@@ -6,11 +6,10 @@ import platform
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from mirror_mlx import __version__
+from mirror_mlx import __version__, storage
 from mirror_mlx.bench import files
 from mirror_mlx.bench.report_kinds import KINDS, recognise
 from mirror_mlx.bench.report_page import Section, page
@@ -87,11 +86,7 @@ def write(paths: Sequence[str], out: Path, title: str = TITLE) -> int:
 def about() -> dict[str, str]:
     """When, on what and with what the page was written. What was measured, and where, each section says."""
     found = {"mirror-mlx": __version__}
-    for name in ("mlx", "mlx-lm"):
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
+    found |= {name: number for name in ("mlx", "mlx-lm") if (number := storage.release(name)) is not None}
     versions = ", ".join(f"{name} {number}" for name, number in found.items())
     return {
         "written": time.strftime(_DATE),

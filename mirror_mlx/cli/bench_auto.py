@@ -8,13 +8,14 @@ from contextlib import redirect_stdout
 from typing import Any
 
 from mirror_mlx.cli import flags
-from mirror_mlx.cli.measuring import add_lab, add_prompts, cell, progress, rounded
+from mirror_mlx.cli.measuring import add_counts, add_lab, add_prompts, cell, progress, rounded, settings_from
 
 DESCRIPTION = """\
 Is mode "auto" ever worse than plain decoding? Drafts that are wrong, that guess, that take ten times as long and that
 die in each fiftieth step decode beside plain decoding, in turn, on the lab's pair (--params, --pass-ms) and on the pair
 as it is. With --sweep: how close is it to the best fixed setting, over sizes of the target, paces of the draft,
-temperatures and prompts? Every token is compared with plain decoding.
+temperatures and prompts, and how far is the throughput model off? With --windows: only windows differ, on prompts of
+both kinds. Every token is compared with plain decoding.
 """
 _HOSTILE = (
     ("draft", "draft", "{}"), ("params", "target, parameters", "{:,}"),
@@ -26,21 +27,24 @@ _SWEEP = (
     ("params", "target, parameters", "{:,}"), ("pass_ms", "pass ms", "{:g}"), ("temperature", "T", "{:g}"),
     ("prompts", "prompts", "{}"), ("plain", "plain tok/s", "{:.1f}"), ("best", "best fixed", "{}"),
     ("best_rate", "tok/s", "{:.1f}"), ("auto", "auto tok/s", "{:.1f}"), ("share", "of the best", "{:.2f}"),
-    ("identical", "as plain", "{}"),
+    ("hybrid", "hybrid ÷ parts", "{:.2f}"), ("plan_error", "plan off by", "{:.0%}"),
+    ("plan_median", "median", "{:.1%}"), ("identical", "as plain", "{}"),
 )  # fmt: skip
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_lab(parser)
     group = parser.add_argument_group("measurement")
-    group.add_argument("--sweep", action="store_true", help="beside fixed settings, over sizes, paces, temperatures")
-    for flag, default, what in (
+    which = group.add_mutually_exclusive_group()
+    which.add_argument("--sweep", action="store_true", help="beside fixed settings, over sizes, paces, temperatures")
+    which.add_argument("--windows", action="store_true", help="beside windows of one length, greedy and sampled")
+    add_counts(
+        group,
         ("--limit", 4, "at most so many prompts"),
         ("--max-tokens", 128, "longest answer"),
         ("--rounds", 2, "how often each is decoded"),
         ("--seed", 0, "of problems and sampling"),
-    ):
-        group.add_argument(flag, metavar="N", type=int, default=default, help=f"{what} (default: {default})")
+    )
     group.add_argument(
         "--temp", metavar="N", type=float, default=0.0, help="temperature (default: 0); a sweep has 0, 1"
     )
@@ -52,18 +56,19 @@ def run(args: argparse.Namespace) -> int:
     """Measure and print. 0, or 1 where the tokens were not those of plain decoding."""
     with redirect_stdout(sys.stderr), flags.in_flags(vars(args)), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        from mirror_mlx import blas
-        from mirror_mlx.bench.auto import FIXED, Settings, hostile_rows, points, sweep_rows
+        from mirror_mlx.bench.auto import FIXED, WINDOWS, Settings, hostile_rows, points, sweep_rows, window_rows
         from mirror_mlx.bench.hostile import KINDS
 
-        settings = Settings(**{name: getattr(args, name) for name in Settings.__dataclass_fields__})
-        if blas.missing() is not None:
-            print(f"mirror-mlx: {blas.missing()}", file=sys.stderr)
+        settings = settings_from(args, Settings)
         each = settings.limit * settings.rounds
-        count = len(list(points(settings))) * (len(FIXED) + 1) if args.sweep else 2 * len(KINDS) * 2
+        measure, count = hostile_rows, 2 * len(KINDS) * 2
+        if args.sweep:
+            measure, count = sweep_rows, len(list(points(settings))) * (len(FIXED) + 1)
+        elif args.windows:
+            measure, count = window_rows, 2 * (len(WINDOWS) + 1)
         with progress(count * each) as report:
-            found = rounded((sweep_rows if args.sweep else hostile_rows)(settings, report))
-    rows, columns = (found["settings"], _SWEEP) if args.sweep else (found["drafts"], _HOSTILE)
+            found = rounded(measure(settings, report))
+    rows, columns = (found["drafts"], _HOSTILE) if "drafts" in found else (_planned(found["settings"]), _SWEEP)
     if args.json:
         print(json.dumps(found))
     else:
@@ -72,6 +77,10 @@ def run(args: argparse.Namespace) -> int:
         print("mirror-mlx: a run's tokens were not those of plain decoding", file=sys.stderr)
         return 1
     return 0
+
+
+def _planned(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [row | {"plan_error": row["plan"]["error"], "plan_median": row["plan"]["median_error"]} for row in rows]
 
 
 def _print(rows: list[dict[str, Any]], columns: Any, found: dict[str, Any]) -> None:
@@ -89,7 +98,10 @@ def _print(rows: list[dict[str, Any]], columns: Any, found: dict[str, Any]) -> N
         table.add_row(*(cell(row[name], form) for name, _, form in columns))
     console.print(table)
     if "worst_share" in found:
-        console.print(f"\nauto reaches at least {found['worst_share']:.2f} of the best fixed setting")
+        console.print(
+            f"\nauto reaches at least {found['worst_share']:.2f} of the best fixed setting; the throughput model is "
+            f"off by {found['plan_median_error']:.1%} (median), {found['plan_error']:.0%} at most"
+        )
     else:
         console.print(f"\nauto ÷ plain: at worst {min(row['speed'] for row in rows):.3f}")
     if said := disturbed(max((row["other_programs_cores"] or 0 for row in rows), default=0)):

@@ -8,7 +8,16 @@ from contextlib import redirect_stdout
 from typing import Any
 
 from mirror_mlx.cli import flags
-from mirror_mlx.cli.measuring import add_lab, add_prompts, add_window, cell, progress, rounded
+from mirror_mlx.cli.measuring import (
+    add_counts,
+    add_lab,
+    add_prompts,
+    add_window,
+    cell,
+    progress,
+    rounded,
+    settings_from,
+)
 
 DESCRIPTION = """\
 Does speculation still gain while something else uses the machine? Beside a busy program on the target's core, on the
@@ -35,13 +44,13 @@ _COLUMNS = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_lab(parser)
     group = parser.add_argument_group("measurement")
-    for flag, default, what in (
+    add_counts(
+        group,
         ("--limit", 4, "at most so many prompts"),
         ("--max-tokens", 64, "longest answer"),
         ("--rounds", 2, "how often each is decoded under each load, both ways"),
         ("--seed", 0, "of problems"),
-    ):
-        group.add_argument(flag, metavar="N", type=int, default=default, help=f"{what} (default: {default})")
+    )
     add_prompts(group)
     group.add_argument(
         "--through", action="store_true", help="mode auto, with a load that comes after a third of each answer and "
@@ -56,14 +65,11 @@ def run(args: argparse.Namespace) -> int:
     """Measure and print. 0, or 1 where the tokens were not those of plain decoding."""
     with redirect_stdout(sys.stderr), flags.in_flags(vars(args)), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        from mirror_mlx import blas
         from mirror_mlx.bench.contend import Settings, loads, measure
         from mirror_mlx.bench.figures import disturbed
         from mirror_mlx.bench.lab import Cores
 
-        settings = Settings(**{name: getattr(args, name) for name in Settings.__dataclass_fields__})
-        if blas.missing() is not None:
-            print(f"mirror-mlx: {blas.missing()}", file=sys.stderr)
+        settings = settings_from(args, Settings)
         if args.through:
             return _through(args, settings)
         with progress(len(loads(Cores())) * settings.rounds * settings.limit * 2) as report:

@@ -8,7 +8,7 @@ from contextlib import redirect_stdout
 from typing import Any
 
 from mirror_mlx.cli import flags
-from mirror_mlx.cli.measuring import add_prompts, cell, progress, rounded
+from mirror_mlx.cli.measuring import add_counts, add_prompts, cell, progress, rounded
 from mirror_mlx.messages import DRAFT_HOSTS
 
 DESCRIPTION = """\
@@ -39,13 +39,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=["reference"], help="besides mlx: coreml, coremltools, reference (default: reference)",
     )  # fmt: skip
     parser.add_argument("--temp", metavar="N", type=float, nargs="+", default=[0.0, 1.0], help="default: 0 1")
-    for flag, default, what in (
+    add_counts(
+        parser,
         ("--limit", 8, "at most so many prompts"),
         ("--max-tokens", 96, "longest answer"),
         ("--rounds", 2, "how often each host decodes each prompt"),
         ("--seed", 0, "of problems and sampling"),
-    ):
-        parser.add_argument(flag, metavar="N", type=int, default=default, help=f"{what} (default: {default})")
+    )
     add_prompts(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object with every figure")
 

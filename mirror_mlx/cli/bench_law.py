@@ -10,7 +10,16 @@ from typing import Any
 
 from mirror_mlx.bench.equation import FACTORS
 from mirror_mlx.cli import flags
-from mirror_mlx.cli.measuring import add_lab, add_prompts, add_window, check_plot, progress, rounded, written
+from mirror_mlx.cli.measuring import (
+    add_lab,
+    add_prompts,
+    add_window,
+    check_plot,
+    progress,
+    rounded,
+    settings_from,
+    written,
+)
 from mirror_mlx.messages import PREDICTORS
 
 DESCRIPTION = """\
@@ -69,13 +78,10 @@ def run(args: argparse.Namespace) -> int:
         return _sweep(args)
     with redirect_stdout(sys.stderr), flags.in_flags(vars(args)), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        from mirror_mlx import blas
         from mirror_mlx.bench.figures import disturbed
         from mirror_mlx.bench.law import Settings, measure
 
-        settings = Settings(**{name: getattr(args, name) for name in Settings.__dataclass_fields__})
-        if blas.missing() is not None:
-            print(f"mirror-mlx: {blas.missing()}", file=sys.stderr)
+        settings = settings_from(args, Settings)
         with progress(settings.steps) as report:
             found, runs = measure(settings, report)
     if args.plot is not None:
@@ -98,13 +104,10 @@ def run(args: argparse.Namespace) -> int:
 def _sweep(args: argparse.Namespace) -> int:
     with redirect_stdout(sys.stderr), flags.in_flags(vars(args)), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        from mirror_mlx import blas
         from mirror_mlx.bench import sweep
         from mirror_mlx.bench.law import Settings
 
-        settings = Settings(**{name: getattr(args, name) for name in Settings.__dataclass_fields__})
-        if blas.missing() is not None:
-            print(f"mirror-mlx: {blas.missing()}", file=sys.stderr)
+        settings = settings_from(args, Settings)
         factors = args.sweep or list(FACTORS)
         with progress(sum(1 for _ in sweep.points(settings, factors))) as report:
             found = sweep.measure(settings, factors, report)

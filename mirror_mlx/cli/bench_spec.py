@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mirror_mlx.cli import flags
-from mirror_mlx.cli.measuring import parameters, rounded
+from mirror_mlx.cli.measuring import add_counts, parameters, rounded
 
 DESCRIPTION = """\
 What is it worth? mlx-lm's plain and speculative decoding, unchanged, and every method of this runtime answer the same
@@ -55,13 +55,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--methods", metavar="NAME", nargs="+", help="plain always runs; mlx-sd@N has windows of N (default: all)"
     )
     group.add_argument("--temp", metavar="N", type=float, nargs="+", default=[0.0, 1.0], help="default: 0 1")
-    for flag, default, what in (
+    add_counts(
+        group,
         ("--runs", 3, "how often everything is answered"),
         ("--warmups", 3, "answers begun before, for each method and temperature"),
         ("--max-tokens", 256, "longest answer; Spec-Bench has 1024"),
         ("--seed", 0, "of made problems and sampling"),
-    ):
-        group.add_argument(flag, metavar="N", type=int, default=default, help=f"{what} (default: {default})")
+    )
     group.add_argument("--out", metavar="DIR", help="keep the figures, and go on there")
     group.add_argument("--json", action="store_true", help="one JSON object with every figure")
     group = parser.add_argument_group("lab", "defaults: the target as it is, the drafts at their own speed")

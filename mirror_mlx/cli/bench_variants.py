@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mirror_mlx.cli import flags
-from mirror_mlx.cli.measuring import add_prompts, cell, parameters, progress, rounded
+from mirror_mlx.cli.measuring import add_counts, add_prompts, cell, parameters, progress, rounded
 from mirror_mlx.errors import UsageError
 
 DESCRIPTION = """\
@@ -46,15 +46,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--pass-ms", metavar="N", type=float, default=0.0, help="pace each draft pass to N ms")
     group = parser.add_argument_group("measurement")
     group.add_argument("--temp", metavar="N", type=float, nargs="+", default=[0.0, 1.0], help="default: 0 1")
-    for flag, default, what in (
+    add_counts(
+        group,
         ("--num-draft-tokens", 7, "proposals in a window"),
         ("--kappa", 8, "outcomes prepared for each row and predictor"),
         ("--roots", 64, "all outcomes of a step"),
         ("--limit", 12, "at most so many prompts"),
         ("--max-tokens", 96, "longest answer"),
         ("--seed", 0, "of problems and sampling"),
-    ):
-        group.add_argument(flag, metavar="N", type=int, default=default, help=f"{what} (default: {default})")
+    )
     add_prompts(group)
     group.add_argument("--json", action="store_true", help="one JSON object with every figure")
 

@@ -2,14 +2,21 @@
 
 import argparse
 import re
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from mirror_mlx.cli import flags
 from mirror_mlx.errors import MirrorError, UsageError
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+_Settings = TypeVar("_Settings", bound="DataclassInstance")
 
 
 def parameters(text: str) -> int:
@@ -42,14 +49,20 @@ def add_lab(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_counts(group: argparse._ActionsContainer, *counts: tuple[str, int, str]) -> None:
+    """Flags with a whole number each: name, default, help."""
+    for flag, default, what in counts:
+        group.add_argument(flag, metavar="N", type=int, default=default, help=f"{what} (default: {default})")
+
+
 def add_window(group: argparse._ActionsContainer) -> None:
     """`--num-draft-tokens`, `--kappa`, `--max-roots` and `--exit-layer`."""
-    for flag, default, what in (
+    add_counts(
+        group,
         ("--num-draft-tokens", 7, "proposals in a window"),
         ("--kappa", 8, "outcomes prepared for each row and predictor"),
         ("--max-roots", 24, "all outcomes of a step"),
-    ):
-        group.add_argument(flag, metavar="N", type=int, default=default, help=f"{what} (default: {default})")
+    )
     group.add_argument(
         "--exit-layer", metavar="N", type=int, help="target layer the tap reads (default: where a rollout still fits)"
     )
@@ -64,6 +77,15 @@ def add_prompts(group: argparse._ActionsContainer) -> None:
         "--held-out", metavar="X", type=float, default=0.0, help="only the last share X of that file, as training's "
         "--held-out keeps it aside"
     )  # fmt: skip
+
+
+def settings_from(args: argparse.Namespace, settings: type[_Settings]) -> _Settings:
+    """The settings of a measurement, all of which are flags; and a word to a user whose CPU could be much faster."""
+    from mirror_mlx import blas
+
+    if (slow := blas.missing()) is not None:
+        print(f"mirror-mlx: {slow}", file=sys.stderr)
+    return settings(**{field.name: getattr(args, field.name) for field in fields(settings)})
 
 
 def check_plot(path: str) -> None:

@@ -5,13 +5,12 @@ import platform
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
 
-from mirror_mlx import blas, hosting
+from mirror_mlx import blas, hosting, storage
 from mirror_mlx.doctor.finding import Finding, Trouble, attempt
 from mirror_mlx.draft.package import compiled
 
@@ -58,11 +57,7 @@ def _chip() -> tuple[str, Mapping[str, Any]]:
 
 def _versions() -> tuple[str, Mapping[str, Any]]:
     found = {"python": platform.python_version()}
-    for library in LIBRARIES:
-        try:
-            found[library] = metadata.version(library)
-        except metadata.PackageNotFoundError:
-            continue
+    found |= {library: version for library in LIBRARIES if (version := storage.release(library)) is not None}
     return ", ".join(f"{name} {version}" for name, version in found.items()), found
 
 

@@ -82,6 +82,20 @@ class Lawful(Protocol):
 
 
 @runtime_checkable
+class Movable(Protocol):
+    """What a draft says besides that can run on several hosts."""
+
+    hosts: Sequence[str]
+    """Their names, where it belongs first."""
+
+    place: str
+    """Where it is."""
+
+    def move(self, host: str) -> None:
+        """From now on there, with an unknown trunk: `begin`, `rewind` and `prefill` come next. Between steps only."""
+
+
+@runtime_checkable
 class Narrow(Protocol):
     """What a draft says besides whose passes may not take every branch."""
 

@@ -23,12 +23,14 @@ class Reach:
     roots       most outcomes of a step
     predictors  who may name them; none: the draft cannot work beside the target
     exits       exit layers of the tap
+    waits       whether the target may wait for the draft, beside it
     """
 
     length: int
     roots: int = 0
     predictors: Sequence[Predictor] = ()
     exits: Sequence[int] = ()
+    waits: bool = True
 
     def lengths(self) -> list[int]:
         return sorted({*(n for n in _LENGTHS if n < self.length), self.length})
@@ -61,7 +63,8 @@ def _starts(reach: Reach, costs: Costs, start: Setting | None) -> Iterator[Setti
     if costs.drafts and reach.predictors:
         exit_layer = reach.exits[len(reach.exits) // 2] if reach.exits else 0
         for way in ways:
-            yield Setting("mirror", length, length, reach.counts()[-1], reach.predictors[-1], exit_layer, way)
+            late = length if reach.waits else 0
+            yield Setting("mirror", length, late, reach.counts()[-1], reach.predictors[-1], exit_layer, way)
     yield Setting("sd", length, length, way=ways[-1])
 
 
@@ -91,8 +94,9 @@ def _modes(reach: Reach, costs: Costs, setting: Setting) -> list[Setting]:
     if not costs.drafts or not reach.predictors:
         return []
     exit_layer = reach.exits[len(reach.exits) // 2] if reach.exits else 0
+    late = setting.late if reach.waits else 0
     return [
-        replace(setting, mode="mirror", roots=reach.counts()[-1], predictor=one, exit_layer=exit_layer)
+        replace(setting, mode="mirror", late=late, roots=reach.counts()[-1], predictor=one, exit_layer=exit_layer)
         for one in reach.predictors
     ]
 
@@ -106,12 +110,13 @@ def _lengths(reach: Reach, costs: Costs, setting: Setting) -> list[Setting]:
     whole = [replace(setting, length=n, late=n) for n in reach.lengths()]
     if setting.mode == "sd":
         return whole
-    return [replace(setting, length=n, late=min(n, setting.late)) for n in reach.lengths()] + whole
+    kept = [replace(setting, length=n, late=min(n, setting.late)) for n in reach.lengths()]
+    return kept + whole if reach.waits else kept
 
 
 def _late(reach: Reach, costs: Costs, setting: Setting) -> list[Setting]:
     draft = costs.drafts.get(setting.way)
-    if setting.mode == "sd" or draft is None:
+    if setting.mode == "sd" or draft is None or not reach.waits:
         return []
     enough = (min(setting.length, round(draft.tokens * n)) for n in range(draft.passes(setting.length) + 1))
     return [replace(setting, late=n) for n in dict.fromkeys(enough)]

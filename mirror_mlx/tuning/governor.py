@@ -6,18 +6,20 @@
                time; a draft's window beside it is compared    stretch
 
 A stretch tells what plain decoding takes now: a load on the target's device slows both, and is no reason to park. What
-was lost to plain decoding is kept account of, and bounds what may be tried.
+was lost to plain decoding is kept account of, and bounds what may be tried. Speculation that lasts is interrupted by a
+short stretch now and then, the more rarely the more it brings: what it is compared with is measured too.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from mirror_mlx.messages import HITS, PREDICTORS, Predictor
+from mirror_mlx.messages import HITS
+from mirror_mlx.tuning.belief import Beliefs
 from mirror_mlx.tuning.choice import Reach, best
 from mirror_mlx.tuning.costs import Costs, Way
 from mirror_mlx.tuning.policy import Account, Ask, Probed, Stepped
-from mirror_mlx.tuning.running import Acceptance, Confidence, Ranks, Ratio
+from mirror_mlx.tuning.running import Ratio
 from mirror_mlx.tuning.throughput import Setting, predict
 
 _BETTER = 1.03  # times the rate before something else is done
@@ -32,38 +34,42 @@ _CREDIT = 2.0  # and so many plain tokens
 _LONG = 3.0  # times what a window should take is waited for it
 _LEAST = 0.02  # seconds, and so long in any case
 _TRY = 1.0  # plain tokens that another try may cost
-
-
-class _Believed:
-    """Acceptance, hits under one predictor, and how often there is a proposal."""
-
-    def __init__(self, acceptance: Acceptance, ranks: Ranks, filled: Acceptance) -> None:
-        self.alive = acceptance.alive
-        self.hits = ranks.hits
-        self._filled = filled
-
-    def filled(self) -> float:
-        return self._filled.rates()[0]
+_CHECK = 6  # tokens decoded plainly amid speculation, to know what they take
+_CHECKS = 0.005  # of the time goes into that
+_OFTEN = 64  # tokens between two such checks, at least
+_AWAY = 128  # and that many where the draft is not where it belongs
+_SLOW = 1.5  # times what a pass took when it was calibrated
+_FASTER = 0.75  # of what was calibrated: it was disturbed then
 
 
 class Governor:
     """One for an engine: what it has learnt of a draft serves the next request.
 
-    costs  as calibrated
-    reach  what may be chosen from
-    holds  the share of proposals that held when it was calibrated, by how the draft proposes
+    costs   as calibrated
+    reach   what may be chosen from
+    holds   the share of proposals that held when it was calibrated, by how the draft proposes
+    backup  whether something proposes at no cost where the draft has nothing
+    known   whether costs are those of the draft's device; if not, it has to be probed first, and what plain decoding
+            takes is measured often, since the draft ought to be elsewhere
     """
 
-    def __init__(self, costs: Costs, reach: Reach, holds: Mapping[Way, float] = {}) -> None:
+    def __init__(
+        self,
+        costs: Costs,
+        reach: Reach,
+        holds: Mapping[Way, float] = {},
+        *,
+        backup: bool = False,
+        known: bool = True,
+    ) -> None:
         self._base, self._reach = costs, reach
-        self._alive = {way: Acceptance(holds.get(way, 0.5)) for way in (*costs.drafts, (0, False))}
-        self._sure = {way: Confidence() for way in self._alive}
-        self._ranks: dict[Predictor, Ranks] = {predictor: Ranks() for predictor in PREDICTORS}
-        self._filled = Acceptance()
+        self._known, self._away = known, not known
+        self._beliefs = Beliefs(costs.drafts, holds, backup)
         self._target, self._draft, self._step = Ratio(), Ratio(), Ratio()
         self._plain = Ratio()
         self._spent = self._lost = 0.0
         self._steps = self._stretch = 0
+        self._unchecked, self._checks = 0, 0  # tokens since plain decoding was measured amid speculation, and how often
         self.costs, self._scale, self._rows = costs, 1.0, [0.0]
         self._wish = self._setting = Setting("ar")
         self._rate = 1 / costs.plain
@@ -97,15 +103,26 @@ class Governor:
         """Expected tokens a second ÷ plain decoding's."""
         return self._rate * self.costs.plain
 
-    def _believed(self, setting: Setting) -> _Believed:
-        return _Believed(self._alive[_streams(setting.way)], self._ranks[setting.predictor], self._filled)
+    @property
+    def slow(self) -> bool:
+        """Whether the draft's device takes much longer than it should."""
+        return self._draft.value > _SLOW
 
-    def _choose(self, better: float, start: Setting | None = None) -> bool:
+    @property
+    def prospect(self) -> float:
+        """As `gain`, if it were to speculate now; 0 where it must not."""
+        if not self._known or self._lost + _TRY * self.costs.plain >= self._allowed:
+            return 0.0
+        self._rescale()
+        self._wish, rate = best(self.costs, self._reach, self._beliefs.of)
+        return rate * self.costs.plain
+
+    def _choose(self, better: float) -> bool:
         """Speculate if that is expected to be so many times as fast as plain decoding."""
         self._rescale()
         costs = self.costs
-        self._wish, rate = best(costs, self._reach, self._believed, start)
-        if self._wish.mode == "ar" or rate * costs.plain < better:
+        self._wish, rate = best(costs, self._reach, self._beliefs.of)
+        if not self._known or self._wish.mode == "ar" or rate * costs.plain < better:
             return False
         self._setting, self._rate = self._wish, rate
         self._tried.append(f"{self._setting}: {self.gain:.2f} × plain expected")
@@ -115,15 +132,30 @@ class Governor:
 
     def ask(self) -> Ask:
         if not self.parked:
-            return Ask(self._setting)
-        count = _STRETCH[min(self._stretch, len(_STRETCH) - 1)]
+            if self._unchecked < self._due:
+                return Ask(self._setting)
+            return Ask(self._setting, _CHECK, probe=self._setting)
+        return Ask(self._setting, _STRETCH[min(self._stretch, len(_STRETCH) - 1)], probe=self.probe)
+
+    @property
+    def probe(self) -> Setting:
+        """What the draft is asked for beside plain decoding."""
         length = min(self._wish.length, _PROBE)
-        return Ask(self._setting, count, probe=replace(self._wish, length=length, late=length))
+        return replace(self._wish, length=length, late=length)
+
+    @property
+    def _due(self) -> float:
+        """Tokens after which plain decoding is measured again: so many that its loss is a small share. What calibration
+        said is checked sooner."""
+        if self._away:
+            return _AWAY
+        most = (_CHECK + 1) * max(0.0, self.gain - 1) / _CHECKS
+        return max(_OFTEN, most if self._checks else most / 4)
 
     def enough(self, confidences: Sequence[float]) -> int:
         """How many proposals of a window are worth verifying: as long as the next one brings more than its row costs
         at the rate there is (as SpecDec++, arXiv 2405.19715, and PEARL, arXiv 2408.11850, motivate)."""
-        known, rate, rows = self._sure[_streams(self._setting.way)], self._rate, self._rows
+        known, rate, rows = self._beliefs.sure(self._setting.way), self._rate, self._rows
         alive, value, most, take = 1.0, 0.0, 0.0, 0
         for place, sure in enumerate(confidences):
             alive *= known.worth(sure)
@@ -149,11 +181,12 @@ class Governor:
         """A step of speculation is over."""
         self._learn(fact)
         costs, plain = self.costs, self.costs.plain
-        expected = predict(costs, fact.setting, self._believed(fact.setting))
+        expected = predict(costs, fact.setting, self._beliefs.of(fact.setting))
         hit = expected.hit if fact.source in HITS else expected.miss
         hit += costs.verify.at(fact.length + 1) - costs.verify.at(fact.setting.length + 1)  # the window was shorter
         self._step.saw(self._scale * fact.whole / max(hit, 1e-9))
         self._spent += fact.whole
+        self._unchecked += fact.accepted + 1
         self._lost = max(0.0, self._lost + fact.whole - (fact.accepted + 1) * plain)
         self._steps += 1
         if self._steps <= _NEW or self._steps % _JUDGE == 0:
@@ -162,23 +195,16 @@ class Governor:
     def _judge(self) -> None:
         """Is it worth it, and is there something better?"""
         self._rescale()
-        self._rate = predict(self.costs, self._setting, self._believed(self._setting)).rate
+        self._rate = predict(self.costs, self._setting, self._beliefs.of(self._setting)).rate
         if self.gain < 1.0 or self._steps in _EARLY or self._steps % _LOOK == 0:
             self._look()
         if self.gain < 1.0:
-            self._park(f"{self.gain:.2f} × plain expected")
+            self.park(f"{self.gain:.2f} × plain expected")
         elif self._lost > self._allowed:
-            self._park(f"{self._lost / self.costs.plain:.1f} tokens' time lost")
+            self.park(f"{self._lost / self.costs.plain:.1f} tokens' time lost")
 
     def _learn(self, fact: Stepped) -> None:
-        self._filled.saw(1, min(fact.length, 1))
-        if fact.length:
-            self._compared(fact.setting.way, fact.length, fact.accepted, fact.confidences)
-        if fact.opened:
-            self._ranks[fact.setting.predictor].saw(fact.place, fact.opened)
-            if fact.setting.predictor == "hybrid" and fact.own:
-                own = fact.place if fact.place is not None and fact.place < fact.own else None
-                self._ranks["draft"].saw(own, fact.own)
+        self._beliefs.stepped(fact)
         base = self._base
         verify = base.verify.at(fact.length + 1)
         if fact.setting.mode == "mirror":
@@ -192,11 +218,8 @@ class Governor:
         """How long a pass took."""
         draft = self._base.drafts.get(way)
         if draft is not None and ms is not None:
+            self._known = True
             self._draft.saw(ms / max(draft.one.at(branches) * slower, 1e-9))
-
-    def _compared(self, way: Way, length: int, accepted: int, confidences: Sequence[float]) -> None:
-        self._alive[_streams(way)].saw(length, accepted)
-        self._sure[_streams(way)].saw(confidences[:length], accepted)
 
     def plained(self, tokens: int, ms: float) -> None:
         """A stretch of plain decoding is over; the first token's time, which nothing hides, is not part of it."""
@@ -206,24 +229,37 @@ class Governor:
 
     def probed(self, fact: Probed) -> None:
         """A window was proposed beside a stretch of plain decoding. One that holds is followed up soon."""
-        self._filled.saw(1, min(fact.length, 1))
-        self._compared(fact.way, fact.length, fact.accepted, fact.confidences)
+        self._beliefs.probed(fact)
         self._passed(fact.way, fact.one_pass, 1, 1.0)
         if 4 * fact.accepted >= 3 * fact.length > 0:
             self._stretch = -1
 
-    def stretched(self) -> None:
-        """A stretch has ended: is it time to speculate?"""
+    def stretched(self, may: bool = True) -> None:
+        """A stretch has ended: is it time to speculate? may: whether that is for this one to say."""
+        self._unchecked, self._checks = 0, self._checks + 1
+        if not self.parked:
+            self._judge()
+            return
         self._stretch += 1
-        # What steps took is long past: the target is as slow as it is now, and what else there was may be over.
+        self.rested()
+        if may and self._lost + _TRY * self.costs.plain < self._allowed:
+            self.resume()
+
+    def rested(self, ms: float = 0.0) -> None:
+        """What steps took is long past: the target is as slow as it is now, and what else there was may be over. ms: of
+        the time since, what was not told by `plained`."""
+        self._spent += ms
         self._target = Ratio(self._plain.value)
         self._step = Ratio(1 + (self._step.value - 1) / 2)
-        if self._lost + _TRY * self.costs.plain < self._allowed and self._choose(_BETTER):
+
+    def resume(self) -> None:
+        """Speculate, where that is expected to pay."""
+        if self._choose(_BETTER):
             self._steps = 0
 
     def failed(self) -> None:
         """The draft died, or was silent for too long."""
-        self._park("the draft failed")
+        self.park("the draft failed")
 
     def account(self) -> Account:
         """What was decided since the last time this was asked."""
@@ -234,7 +270,14 @@ class Governor:
     def _allowed(self) -> float:
         return _CREDIT * self.costs.plain + _ALLOWED * self._spent
 
-    def _park(self, why: str) -> None:
+    @property
+    def drifted(self) -> bool:
+        """Whether the target is much faster than it was when it was calibrated. (It may be slower for many reasons, a
+        long text among them.)"""
+        return min(self._plain.value, self._target.value) < _FASTER
+
+    def park(self, why: str) -> None:
+        """Decode plainly."""
         self._tried.append(f"plain decoding: {why}")
         if self._steps > 4 * _LOOK:
             self._stretch = 0  # it was worth it for long
@@ -243,14 +286,8 @@ class Governor:
 
     def _look(self) -> None:
         costs = self.costs
-        setting, rate = best(costs, self._reach, self._believed, self._setting)
+        setting, rate = best(costs, self._reach, self._beliefs.of, self._setting)
         if rate > _BETTER * self._rate:
             self._wish = self._setting = setting
             self._rate = rate
             self._tried.append(f"{setting}: {self.gain:.2f} × plain expected")
-
-
-def _streams(way: Way) -> Way:
-    """Ways whose proposals are as good: those that are checked are the main stream's own."""
-    streams, exact = way
-    return (0, False) if exact else (streams, False)

@@ -58,6 +58,9 @@ class Chance:
     def filled(self) -> float:
         return 1.0
 
+    def backup(self, count: int) -> float:
+        return 0.0
+
 
 def rows(machine: Machine = MACHINE, hits: float = 0.9) -> Iterator[Row]:
     """hits: the share of outcomes prepared for; the paper's figure 7 has none of its axes labelled."""

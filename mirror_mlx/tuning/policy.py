@@ -7,6 +7,7 @@ from typing import Protocol
 from mirror_mlx.messages import Source
 from mirror_mlx.tuning.costs import Way
 from mirror_mlx.tuning.throughput import Setting
+from mirror_mlx.tuning.worth import Worth
 
 ALL = 1 << 62
 """Tokens of a stretch that does not end before the request does."""
@@ -32,7 +33,8 @@ class Stepped:
     """One step of speculation. ms.
 
     setting      that it was done with
-    length       proposals verified, of which `accepted` held; `confidences`: the draft's own probability of each
+    length       proposals verified, of which `accepted` held; `confidences`: the draft's own probability of each;
+                 by: where they came from
     source       of the next window; opened, own: roots in all and the draft's own; place: which one it was
     target       the target's part; whole: until the next step began; one_pass: of the draft, over so many `branches`;
                  None: it made none
@@ -50,6 +52,7 @@ class Stepped:
     place: int | None = None
     one_pass: float | None = None
     branches: int = 1
+    by: Source = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,7 @@ class Probed:
 
     length    proposals compared with the text, of which `accepted` held; confidences as in `Stepped`
     one_pass  of the draft, over one branch; None: it made none
+    host      where the draft was
     """
 
     way: Way
@@ -65,6 +69,7 @@ class Probed:
     accepted: int
     confidences: Sequence[float] = ()
     one_pass: float | None = None
+    host: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,12 +122,17 @@ class Policy(Protocol):
 
 
 class Fixed:
-    """The same setting all the time; plain decoding once the draft has failed."""
+    """The same setting all the time; plain decoding once the draft has failed.
 
-    def __init__(self, setting: Setting) -> None:
-        self._setting = setting
+    worth  who names the outcomes in a hybrid; None: both draft and tap
+    """
+
+    def __init__(self, setting: Setting, worth: Worth | None = None) -> None:
+        self._setting, self._worth = setting, worth
 
     def ask(self) -> Ask:
+        if self._setting.mode == "mirror" and self._worth is not None:
+            return Ask(replace(self._setting, predictor=self._worth.predictor))
         return Ask(self._setting, ALL if self._setting.mode == "ar" else 0)
 
     def enough(self, confidences: Sequence[float]) -> int:
@@ -135,7 +145,8 @@ class Fixed:
         pass
 
     def stepped(self, fact: Stepped) -> None:
-        pass
+        if self._worth is not None and fact.setting.mode == "mirror":
+            self._worth.saw(fact.setting.predictor, fact.accepted + 1, fact.whole, fact.source == "empty")
 
     def plained(self, tokens: int, ms: float) -> None:
         pass
@@ -157,9 +168,9 @@ class Growing(Fixed):
     """Windows grow by two after one that held and shrink by one after another, as assisted generation in transformers
     has it."""
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: Setting, worth: Worth | None = None) -> None:
         self._most = setting.length
-        super().__init__(_sized(setting, min(_FIRST, setting.length)))
+        super().__init__(_sized(setting, min(_FIRST, setting.length)), worth)
 
     def verified(self, length: int, accepted: int) -> None:
         if length and self._setting.mode != "ar":

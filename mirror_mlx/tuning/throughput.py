@@ -1,7 +1,8 @@
 """How many tokens a millisecond a way of decoding brings: the latency law, completed by what the text decides. Pure.
 
 ALGORITHMS 6.1: X = [π E_hit + (1 − π) E_miss] ÷ [π T_hit + (1 − π) T_miss], with π the share of hits and E the tokens
-of a step. Unlike there, a rollout that is not finished when the outcome is known goes on until it has `late` tokens.
+of a step. Unlike there, a rollout that is not finished when the outcome is known goes on until it has `late` tokens;
+with `late` 0 a window after a miss is the backup's, which takes no time (SSD's choice between slow and fast backup).
 """
 
 from collections.abc import Sequence
@@ -23,6 +24,7 @@ class Setting:
     predictor   who names them
     exit_layer  of the tap, where there is one
     way         how the draft proposes
+    host        where it runs; "": where it is
     """
 
     mode: Literal["mirror", "sd", "ar"] = "ar"
@@ -32,6 +34,7 @@ class Setting:
     predictor: Predictor = "hybrid"
     exit_layer: int = 0
     way: Way = (0, False)
+    host: str = ""
 
     def __str__(self) -> str:
         """In a few words.
@@ -43,6 +46,7 @@ class Setting:
             return "plain decoding"
         streams, exact = self.way
         how = f", {streams} streams{' checked' if exact else ''}" if streams else ""
+        how += f", draft on {self.host}" if self.host else ""
         if self.mode == "sd":
             return f"in turns: windows of {self.late}{how}"
         late = "" if self.late == self.length else f" ({self.late} where the target waits)"
@@ -73,6 +77,10 @@ class Belief(Protocol):
     def filled(self) -> float:
         """The share of steps for which there is a proposal at all, where no model makes them."""
 
+    def backup(self, count: int) -> float:
+        """How many tokens hold of a window of what proposes at no cost, where the draft has none; 0: there is no such
+        thing."""
+
 
 def predict(costs: Costs, setting: Setting, belief: Belief) -> Prediction:
     """Tokens and time of a step.
@@ -81,6 +89,7 @@ def predict(costs: Costs, setting: Setting, belief: Belief) -> Prediction:
     >>> class Sure:
     ...     def alive(self, count): return [0.8**i for i in range(1, count + 1)]
     ...     def hits(self, count): return 0.9
+    ...     def backup(self, count): return 0.0
     >>> draft = DraftCosts(Curve.of({1: 10.0}), Curve.of({1: 10.0}), tokens=2.0)
     >>> costs = Costs(plain=100.0, verify=Curve.of({1: 100.0, 8: 110.0}), drafts={(0, False): draft})
     >>> mirror = predict(costs, Setting("mirror", 7, 7, 16, "draft"), Sure())
@@ -123,7 +132,9 @@ def _mirror(costs: Costs, draft: DraftCosts, setting: Setting, belief: Belief, a
     roots = setting.roots if groups == 1 else min(setting.roots, max(every, 1) * (draft.width or setting.roots))
     share = belief.hits(roots)
     miss = verify + under_way + draft.jit(setting.late) + costs.exchange
-    after_hit, after_miss = 1 + sum(alive[:length]), 1 + sum(alive[: setting.late])
+    after_hit, after_miss = (
+        1 + (sum(alive[:count]) if count else belief.backup(setting.length)) for count in (length, setting.late)
+    )
     return Prediction(
         share * hit + (1 - share) * miss, share * after_hit + (1 - share) * after_miss, hit, miss
     )  # fmt: skip

@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
+from mirror_mlx import storage
 from mirror_mlx.errors import DraftError
 
 FILES = "files.json"
@@ -31,7 +32,7 @@ class NotKeptError(DraftError):
 
 
 def default_cache() -> Path:
-    return Path.home() / "Library" / "Caches" / "mirror-mlx"
+    return storage.folder()
 
 
 @functools.cache

@@ -7,15 +7,14 @@ it came to is kept beside the compiled model, for this package, this build of ma
 
 import hashlib
 import json
-import os
 import platform
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from mirror_mlx import storage
 from mirror_mlx.draft.package import child, compiled, manifest
 from mirror_mlx.errors import DraftError
 
@@ -63,7 +62,7 @@ def require(
         notify(f"preparing {package.file} for the Neural Engine, once: up to {limit:.0f} s")
         start = [*(command or [sys.executable, "-m", __name__]), str(folder), str(index), host]
         outcome = _tried([*start, str(cache or compiled.default_cache())], package.file, limit)
-        _remember(file, outcome)
+        storage.write(file, asdict(outcome))
     elif outcome.fault:
         again = f", or delete {file} to try again"
     if outcome.fault:
@@ -86,35 +85,17 @@ def _tried(command: Sequence[str], what: str, limit: float) -> Outcome:
 
 def _remembered(file: Path, limit: float) -> Outcome | None:
     try:
-        outcome = Outcome(**json.loads(file.read_text()))
-    except (OSError, ValueError, TypeError):
+        outcome = Outcome(**storage.read(file))
+    except TypeError:
         return None
     hung = outcome.fault is not None and outcome.seconds >= outcome.limit
     return None if hung and limit > outcome.limit else outcome
 
 
-def _remember(file: Path, outcome: Outcome) -> None:
-    """Without it the trial is only made again."""
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        part = file.with_suffix(f".{os.getpid()}")
-        part.write_text(json.dumps(asdict(outcome)))
-        part.replace(file)
-    except OSError:
-        pass
-
-
 def _versions(host: str) -> str:
     names = ("mirror-mlx", _LIBRARIES.get(host, host))
-    found = [f"python {platform.python_version()}", *(f"{name} {_version(name)}" for name in names)]
+    found = [f"python {platform.python_version()}", *(f"{name} {storage.release(name)}" for name in names)]
     return hashlib.sha256("; ".join(found).encode()).hexdigest()[:12]
-
-
-def _version(name: str) -> str:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return "none"
 
 
 def main(arguments: Sequence[str]) -> None:

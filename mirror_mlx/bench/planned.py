@@ -1,0 +1,83 @@
+"""What the throughput model says of settings that were measured, from calibration and what the text did. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from mirror_mlx.messages import HITS
+from mirror_mlx.trace import StepTrace
+from mirror_mlx.tuning.costs import Costs
+from mirror_mlx.tuning.throughput import Setting, predict
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """All that was decoded in one setting: its steps, tokens without the first of each answer, and their seconds."""
+
+    setting: Setting
+    steps: Sequence[StepTrace]
+    tokens: int
+    seconds: float
+
+    @property
+    def kind(self) -> int:
+        """Settings that propose alike: by how many streams that are not checked."""
+        streams, exact = self.setting.way
+        return 0 if exact else streams
+
+    @property
+    def hits(self) -> float:
+        ready = [step.next in HITS for step in self.steps if step.next != "none"]
+        return sum(ready) / len(ready) if ready else 0.0
+
+
+class Seen:
+    """What the text and the draft did: a `throughput.Belief` without a doubt.
+
+    of    all that was proposed in one way
+    hits  the share of outcomes prepared for, whatever their number
+    """
+
+    def __init__(self, of: Sequence[Measured], hits: float) -> None:
+        windows = [(len(step.window.tokens), step.outcome.accepted) for one in of for step in one.steps]
+        self._rates: list[float] = []
+        for place in range(max((length for length, _ in windows), default=0)):
+            tried = sum(length > place and accepted >= place for length, accepted in windows)
+            held = sum(length > place and accepted > place for length, accepted in windows)
+            if tried:
+                self._rates.append(held / tried)
+        self._hits = hits
+
+    def alive(self, count: int) -> list[float]:
+        found, alive = [], 1.0
+        for place in range(count):
+            alive *= self._rates[min(place, len(self._rates) - 1)] if self._rates else 0.0
+            found.append(alive)
+        return found
+
+    def hits(self, count: float) -> float:
+        return self._hits
+
+    def filled(self) -> float:
+        return 1.0
+
+    def backup(self, count: int) -> float:
+        return 0.0
+
+
+def compared(found: Mapping[str, Measured], costs: Costs) -> dict[str, Any]:
+    """`settings`: tokens a second by name, predicted and measured; `error`, `median_error`: of them all, as shares;
+    `best`: which one the model would take, and `best_share`: what that reaches of the best measured."""
+    rows = {}
+    for name, one in found.items():
+        seen = Seen([other for other in found.values() if other.kind == one.kind], one.hits)
+        said = predict(costs, one.setting, seen)
+        rows[name] = {"predicted": 1e3 * said.rate, "measured": one.tokens / one.seconds}
+    errors = [abs(row["predicted"] / row["measured"] - 1) for row in rows.values()]
+    best = max(rows, key=lambda name: rows[name]["predicted"])
+    top = max(row["measured"] for row in rows.values())
+    return {
+        "settings": rows, "error": max(errors), "median_error": median(errors), "best": best,
+        "best_share": rows[best]["measured"] / top,
+    }  # fmt: skip

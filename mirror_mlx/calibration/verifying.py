@@ -1,0 +1,67 @@
+"""What the target takes: a token, a verification by rows, the tap. Each grows `tokens` by what the target says."""
+
+import time
+from collections.abc import Iterator, Sequence
+from statistics import median
+
+from mirror_mlx.target import Target
+from mirror_mlx.verify import verify
+
+_PLAIN = 24  # tokens decoded plainly
+_REPEATS = 3
+_WINDOWS = (1, 3, 7, 15)  # proposals verified
+
+
+def plain(target: Target, tokens: list[int]) -> float:
+    """A token, ms."""
+    times, before = [], time.perf_counter()
+    for token, _ in target.plain(tokens, _PLAIN):
+        tokens.append(token)
+        times.append(time.perf_counter() - before)
+        before = time.perf_counter()
+    return 1e3 * median(times[2:])
+
+
+def windows(longest: int) -> tuple[int, ...]:
+    """Lengths of those that are verified."""
+    return (0, *(n for n in _WINDOWS if n < longest), longest)
+
+
+def verifications(target: Target, tokens: list[int], lengths: Sequence[int]) -> Iterator[tuple[int, float]]:
+    """Rows, and what a step takes that verifies so many, ms."""
+    for length in lengths:
+        yield length + 1, median([whole for _, whole in steps(target, tokens, length, _REPEATS + 1)][1:])
+
+
+def taps(
+    target: Target, tokens: list[int], length: int, exits: Sequence[int], bare: float
+) -> Iterator[tuple[int, float, float]]:
+    """Exit layer, at which share of a verification its tap has spoken, and what it adds to one, ms.
+
+    bare  what a verification of `length` proposals takes without, ms
+    """
+    chosen = target.exit_layer
+    try:
+        for layer in exits:
+            target.exit_layer = layer
+            spoken, whole = zip(*steps(target, tokens, length, _REPEATS, tap=True), strict=True)
+            yield layer, min(1.0, median(spoken) / bare), median(whole) - bare
+    finally:
+        target.exit_layer = chosen
+
+
+def steps(
+    target: Target, tokens: list[int], length: int, count: int, tap: bool = False
+) -> Iterator[tuple[float, float]]:
+    """Steps with windows of nonsense: when the tap has spoken, and when it is over, ms from the beginning."""
+    for _ in range(count):
+        window = [tokens[-1]] * length
+        began = time.perf_counter()
+        seen = target.begin(tokens[-1], window, tokens, tap=tap)
+        if seen is not None:
+            seen.read()
+        spoken = time.perf_counter()
+        outcome = verify(window, target.finish())
+        target.commit(outcome)
+        yield 1e3 * (spoken - began), 1e3 * (time.perf_counter() - began)
+        tokens += [*window[: outcome.accepted], outcome.token]

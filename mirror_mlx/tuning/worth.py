@@ -1,0 +1,88 @@
+"""Who names the outcomes in a hybrid: draft and tap, or one of them alone where that is measured to be faster. Pure.
+
+A tap costs the target some time in each step, and a draft's own roots keep passes busy. Which of them is worth it
+depends on how often one foresees what the other does not and on what a miss costs: all of it is in how long steps take.
+"""
+
+from mirror_mlx.messages import PREDICTORS, Predictor
+
+_KEEP = 0.98  # of what was measured, with each newer step
+_FIRST = 8  # steps of each before one is preferred
+_AGAIN = 4  # steps of another, now and then
+_NEAR, _FAR = 64, 512  # steps between two such tries: of one that is nearly as good, and of another
+_CLOSE = 0.02  # as a share of a step: nearly as good
+_BETTER = 0.01  # so much better is worth a change
+_CAP = 2.0  # times the mean: what a step counts for at most
+
+
+class _Mean:
+    """Of a step, in ms: what is long past weighs less."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self._weight = self._sum = 0.0
+
+    @property
+    def value(self) -> float:
+        return self._sum / self._weight if self._weight else 0.0
+
+    def saw(self, ms: float) -> None:
+        if self.steps >= _FIRST // 2:  # an interruption says nothing about who was asked
+            ms = min(ms, _CAP * self.value)
+        self.steps += 1
+        self._weight = _KEEP * self._weight + 1
+        self._sum = _KEEP * self._sum + ms
+
+
+class Worth:
+    """What each predictor's steps take, over all requests of an engine; and whose turn it is.
+
+    >>> worth = Worth()
+    >>> for _ in range(200):
+    ...     asked = worth.predictor
+    ...     worth.saw(asked, tokens=4, ms=10.0 if asked == "draft" else 11.0)
+    >>> worth.predictor
+    'draft'
+    """
+
+    def __init__(self) -> None:
+        self._means: dict[Predictor, _Mean] = {one: _Mean() for one in ("hybrid", "draft", "tap")}
+        self._tokens = _Mean()
+        self.preferred: Predictor = "hybrid"
+        self._trying: Predictor | None = None
+        self._left = 0  # steps of a try still to come
+        self._waited: dict[Predictor, int] = dict.fromkeys(PREDICTORS, 0)
+
+    @property
+    def predictor(self) -> Predictor:
+        return self._trying or self.preferred
+
+    def saw(self, asked: Predictor, tokens: int, ms: float, empty: bool = False) -> None:
+        """A step of so many tokens is over. empty: it left nothing to verify, so that the next one brings one token."""
+        self._tokens.saw(tokens)
+        lost = 1 - 1 / max(self._tokens.value, 1.0) if empty else 0.0
+        self._means[asked].saw(ms * (1 + lost))
+        self._next(asked)
+
+    def _next(self, asked: Predictor) -> None:
+        for one in self._waited:
+            self._waited[one] = 0 if one == asked else self._waited[one] + 1
+        self._left -= asked == self._trying
+        if self._trying is not None and self._left > 0:
+            return
+        self._trying = None
+        means = self._means
+        if all(mean.steps >= _FIRST for mean in means.values()):
+            best = min(means, key=lambda one: means[one].value)
+            if means[best].value < (1 - _BETTER) * means[self.preferred].value:
+                self.preferred = best
+        due = [one for one in means if one != self.preferred and self._waited[one] >= self._pause(one)]
+        if means[self.preferred].steps >= _FIRST and due:
+            self._trying = due[0]
+            self._left = _AGAIN if means[due[0]].steps >= _FIRST else _FIRST
+
+    def _pause(self, one: Predictor) -> int:
+        if self._means[one].steps < _FIRST:
+            return 0
+        near = self._means[one].value < (1 + _CLOSE) * self._means[self.preferred].value
+        return _NEAR if near else _FAR
