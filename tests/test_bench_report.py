@@ -130,6 +130,36 @@ def contend():
     return {"setup": {"params": 0}, "loads": [row]}
 
 
+def auto():
+    row = {
+        "draft": "random", "params": 8_000_000, "plain_tokens_per_second": 151.3, "tokens_per_second": 150.9,
+        "speed": 0.997, "speed_min_max": [0.96, 1.01], "tokens": 296, "identical": True, "other_programs_cores": 0.0,
+    }  # fmt: skip
+    return {"setup": {"model": "demo"}, "drafts": [row]}
+
+
+def choices():
+    row = {
+        "params": 0, "pass_ms": 5.0, "temperature": 1.0, "prompts": "own", "plain": 31.5, "best": "mirror exact 7",
+        "best_rate": 84.25, "auto": 83.75, "share": 0.99, "hybrid": None, "plan": {"error": 0.07}, "identical": True,
+    }  # fmt: skip
+    return {"setup": {"model": "demo"}, "settings": [row], "worst_share": 0.99}
+
+
+def through():
+    rates = {"before": 20.5, "under": 11.25, "after": 20.75}
+    row = {"load": "the draft's core", "rates": {"ar": rates, "auto": rates}, "under_load": 1.02, "recovered": 0.98}
+    return {"setup": {"params": 0}, "through": [row | {"identical": True}]}
+
+
+def plan():
+    row = {
+        "mode": "mirror", "setting": "mirror: windows of 7", "step_ms": 91.5, "hit_ms": 90.0, "miss_ms": 120.25,
+        "tokens_per_step": 4.5, "tokens_per_second": 49.2, "speed": 3.41,
+    }  # fmt: skip
+    return {"modes": [row], "about": "demo on this machine", "costs": {}}
+
+
 def convert():
     row = {
         "precision": "int8", "seconds": 61.3, "peak_bytes": 3_456_000_000, "peak_ratio": 2.87, "packages": 5,
@@ -141,7 +171,8 @@ def convert():
 
 SAMPLES = {
     "trace": run_of(), "law": law(), "sweep": sweep(), "tap": tap(), "spec": spec(), "variants": variants(),
-    "hosts": hosts(), "contend": contend(), "convert": convert(),
+    "hosts": hosts(), "contend": contend(), "through": through(), "auto": auto(), "choices": choices(), "plan": plan(),
+    "convert": convert(),
     "training": [
         {"kind": "tap", "batch_size": 8, "length": 512, "step_s": 1.75, "tokens_per_second": 2340.5, "peak_mb": 987.6}
     ],
@@ -152,7 +183,8 @@ SAID = {
     "sweep": ["95.2", "94.8", "kappa 2", "-0.5%"], "tap": ["0.125", "0.625", "0.375", "17"],
     "spec": ["1.75 (1.50…2.00)", "3.25", "88%"], "variants": ["179.6", "2.33", "0.47", "310"],
     "hosts": ["99.31%", "4321", "0.81"],
-    "contend": ["33.7", "2.41 … 2.87", "NO"], "convert": ["3,456", "2.87", "0.998"],
+    "contend": ["33.7", "2.41 … 2.87", "NO"], "through": ["11.2", "20.8"], "auto": ["0.997", "0.96 … 1.01"],
+    "choices": ["0.99", "mirror exact 7", "7%"], "plan": ["120.2", "3.41"], "convert": ["3,456", "2.87", "0.998"],
     "training": ["2340", "1.75", "988"], "problems": ["166", "0.83"],
 }  # fmt: skip
 

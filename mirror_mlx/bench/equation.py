@@ -6,7 +6,8 @@ the tap or the outcome arrives. Pure: milliseconds in, milliseconds out.
 """
 
 from dataclasses import dataclass
-from math import ceil
+
+from mirror_mlx.tuning.latency import Rollout
 
 FACTORS = {
     "num_draft_tokens": (1, 3, 5, 7, 10),
@@ -63,22 +64,15 @@ def law(parts: Parts, hit_rate: float, *, own: bool = True, own_share: float = 1
     >>> slow.own, slow.tapped, slow.hit, slow.miss
     (120, 150, 120.0, 210.0)
     """
-    one, rollout = parts.one_pass, parts.passes * parts.one_pass
-    own_end = one + rollout if own else 0.0
-    tapped = 0.0
-    if parts.tap is not None:
-        # The pass under way is finished first; roots of the tap join the next one.
-        busy_until = own_end if own else one
-        joins = max(one, _boundary(parts.tap, one) if parts.tap < busy_until else parts.tap)
-        tapped = joins + rollout
-    ends = max(own_end, tapped)
-    by_own, by_tap = max(parts.verify, own_end or tapped), max(parts.verify, tapped or own_end)
-    hit = (own_share * by_own + (1 - own_share) * by_tap if own and tapped else max(by_own, by_tap)) + parts.exchange
-    free = _boundary(parts.verify, one) if parts.verify < ends else parts.verify
-    miss = max(free, one) + rollout + parts.exchange
-    return Law(hit, miss, hit_rate * hit + (1 - hit_rate) * miss, own_end, tapped)
-
-
-def _boundary(moment: float, one: float) -> float:
-    """The end of the pass that is under way at a moment, where passes follow one another from 0 on."""
-    return one * ceil(moment / one) if one else moment
+    one = parts.one_pass
+    first = Rollout(one, one, parts.passes if own else 0)  # after the glue
+    tapped = None if parts.tap is None else first.joined(parts.tap, parts.passes)
+    last = tapped or first
+    by_own, by_tap = (parts.verify + rollout.waits(parts.verify, parts.passes) for rollout in (first, last))
+    hit = own_share * by_own + (1 - own_share) * by_tap if own else by_tap
+    busy = max(first, last, key=lambda rollout: rollout.ends)
+    miss = busy.free(parts.verify) + parts.passes * one
+    return Law(
+        hit + parts.exchange, miss + parts.exchange, hit_rate * hit + (1 - hit_rate) * miss + parts.exchange,
+        first.ends if own else 0.0, tapped.ends if tapped else 0.0,
+    )  # fmt: skip

@@ -39,6 +39,14 @@ KINDS = {
     "variants": Kind("Serial and Mirror, by draft", "mirror-mlx bench variants --json", _keys("variants", "setup")),
     "hosts": Kind("The draft's hosts", "mirror-mlx bench hosts --json", _keys("hosts", "setup")),
     "contend": Kind("Beside other programs", "mirror-mlx bench contend --json", _keys("loads", "setup")),
+    "through": Kind(
+        "A load that comes and goes", "mirror-mlx bench contend --through --json", _keys("through", "setup")
+    ),
+    "auto": Kind("Mode auto beside plain decoding", "mirror-mlx bench auto --json", _keys("drafts", "setup")),
+    "choices": Kind(
+        "Mode auto beside fixed settings", "mirror-mlx bench auto --sweep --json", _keys("settings", "worst_share")
+    ),
+    "plan": Kind("What to expect", "mirror-mlx plan --json", _keys("modes", "about")),
     "convert": Kind("Cost of converting", "mirror-mlx bench convert --json", _keys("conversions", "draft")),
     "training": Kind(
         "Cost of training", "mirror-mlx bench training --json", _rows("kind", "batch_size", "tokens_per_second")

@@ -51,6 +51,27 @@ _CONTEND: Sequence[Column] = (
     ("hidden_share", "draft hidden", "{:.0%}"), ("identical", "as plain", None),
     ("load_cores", "load, cores", "{:.2f}"),
 )  # fmt: skip
+_AUTO: Sequence[Column] = (
+    ("draft", "draft", None), ("params", "parameters", "{:,}"), ("plain_tokens_per_second", "plain tok/s", "{:.1f}"),
+    ("tokens_per_second", "auto tok/s", "{:.1f}"), ("speed", "÷ plain", "{:.3f}"),
+    ("speed_min_max", "of single answers", lambda value: between(value, "{:.2f}")), ("tokens", "tokens", None),
+    ("identical", "as plain", None),
+)  # fmt: skip
+_CHOICES: Sequence[Column] = (
+    ("params", "parameters", "{:,}"), ("pass_ms", "pass ms", "{:g}"), ("temperature", "temperature", "{:g}"),
+    ("prompts", "prompts", None), ("plain", "plain tok/s", "{:.1f}"), ("best", "best fixed", None),
+    ("best_rate", "tok/s", "{:.1f}"), ("auto", "auto tok/s", "{:.1f}"), ("share", "of the best", "{:.2f}"),
+    ("hybrid", "hybrid ÷ parts", "{:.2f}"), ("plan_error", "plan off by", "{:.0%}"), ("identical", "as plain", None),
+)  # fmt: skip
+_THROUGH: Sequence[Column] = (
+    ("load", "busy", None), ("mode", "mode", None), ("before", "before, tok/s", "{:.1f}"),
+    ("under", "under it", "{:.1f}"), ("after", "after it", "{:.1f}"),
+)  # fmt: skip
+_PLAN: Sequence[Column] = (
+    ("setting", "setting", None), ("step_ms", "step ms", "{:.1f}"), ("hit_ms", "hit ms", "{:.1f}"),
+    ("miss_ms", "miss ms", "{:.1f}"), ("tokens_per_step", "tok/step", "{:.2f}"),
+    ("tokens_per_second", "tok/s", "{:.1f}"), ("speed", "÷ plain", "{:.2f}"),
+)  # fmt: skip
 _CONVERT: Sequence[Column] = (
     ("precision", "precision", None), ("seconds", "seconds", "{:.1f}"), ("peak_bytes", "peak, MB", megabytes),
     ("peak_ratio", "× draft", "{:.2f}"), ("peak_ratio_above_baseline", "without Python", "{:.2f}"),
@@ -144,6 +165,32 @@ def _contend(found: Any) -> Text:
     return Text(found["setup"], [table("", found["loads"], _CONTEND)], lines)
 
 
+def _auto(found: Any) -> Text:
+    return Text(found["setup"], [table("", found["drafts"], _AUTO)], _trust(found["drafts"], found["setup"]))
+
+
+def _choices(found: Any) -> Text:
+    rows = [row | {"plan_error": row["plan"]["error"]} for row in found["settings"]]
+    line = f"Mode auto reaches at least {found['worst_share']:.2f} of the best fixed setting."
+    return Text(found["setup"], [table("", rows, _CHOICES)], [line, *_trust(rows, found["setup"])])
+
+
+def _through(found: Any) -> Text:
+    rows = [
+        {"load": row["load"], "mode": mode} | rates for row in found["through"] for mode, rates in row["rates"].items()
+    ]
+    lines = [
+        f"{row['load']}: auto ÷ plain under it {row['under_load']:.2f}, auto after it ÷ before it "
+        f"{row['recovered']:.2f}."
+        for row in found["through"]
+    ]
+    return Text(found["setup"], [table("", rows, _THROUGH)], [*lines, *_trust(found["through"], {})])
+
+
+def _plan(found: Any) -> Text:
+    return Text({}, [table("", found["modes"], _PLAN)], [found["about"]])
+
+
 def _convert(found: Any) -> Text:
     parity = [{"precision": row["precision"]} | row["parity"] for row in found["conversions"] if row.get("parity")]
     tables = [table("", found["conversions"], _CONVERT), *([table("Parity", parity)] if parity else [])]
@@ -187,6 +234,7 @@ def _trust(rows: Sequence[Mapping[str, Any]], setup: Mapping[str, Any]) -> list[
 
 TEXTS: Mapping[str, Callable[[Any], Text]] = {
     "law": _law, "sweep": _sweep, "spec": _spec, "tap": _tap, "variants": _variants, "hosts": _hosts,
-    "contend": _contend, "convert": _convert, "training": _training, "problems": _problems, "trace": _trace,
+    "contend": _contend, "through": _through, "auto": _auto, "choices": _choices, "plan": _plan, "convert": _convert,
+    "training": _training, "problems": _problems, "trace": _trace,
 }  # fmt: skip
 """By kind, from a file's object. KeyError, TypeError, ValueError and the like where it lacks what its kind has."""

@@ -27,7 +27,7 @@ _JUDGE = 4  # steps between two judgements of whether speculation is worth it
 _NEW = 8  # steps after which each is judged, where speculation has just begun
 _LOOK = 32  # steps between two looks at whether another setting is better
 _EARLY = (2, 4, 8, 16)  # and after so many
-_STRETCH = (8, 16, 32, 64, 128)  # tokens decoded plainly, the first time and on
+_STRETCH = (8, 16, 32, 64)  # tokens decoded plainly, the first time and on
 _PROBE = 4  # proposals compared with them, at most
 _ALLOWED = 0.015  # of the time so far may be lost to plain decoding by trying
 _CREDIT = 2.0  # and so many plain tokens
@@ -219,7 +219,10 @@ class Governor:
         draft = self._base.drafts.get(way)
         if draft is not None and ms is not None:
             self._known = True
-            self._draft.saw(ms / max(draft.one.at(branches) * slower, 1e-9))
+            ratio = ms / max(draft.one.at(branches) * slower, 1e-9)
+            if ratio * _SLOW < self._draft.value:
+                self._stretch = -1  # the device has recovered, it seems: soon there is another look
+            self._draft.saw(ratio)
 
     def plained(self, tokens: int, ms: float) -> None:
         """A stretch of plain decoding is over; the first token's time, which nothing hides, is not part of it."""

@@ -12,6 +12,7 @@ from typing import Literal, Protocol
 
 from mirror_mlx.messages import Predictor
 from mirror_mlx.tuning.costs import Costs, DraftCosts, Way
+from mirror_mlx.tuning.latency import Rollout
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,29 +120,21 @@ def _mirror(costs: Costs, draft: DraftCosts, setting: Setting, belief: Belief, a
     groups = ceil(setting.roots / draft.width) if draft.width else 1
     one = draft.one.at(min(setting.roots, draft.width or setting.roots)) * draft.slower
     glue = draft.glue.at(setting.length + 1) * draft.slower
-    starts = glue if setting.predictor != "tap" else max(glue, costs.exits.get(setting.exit_layer, 0.5) * verify)
-    needed = draft.passes(setting.length)
+    passes, spoken = draft.passes(setting.length), costs.exits.get(setting.exit_layer, 0.5) * verify
     # The likeliest roots are in the first group, which is rolled out to its end before the next begins.
-    done = min(needed, int((verify - starts) / one)) if one > 0 and verify > starts else needed if one <= 0 else 0
-    enough = min(draft.passes(setting.late), needed)
-    under_way = 0.0 if done >= needed else _until_boundary(verify, starts, one)
-    waits = 0.0 if done >= enough else under_way + (enough - done - (under_way > 0)) * one
-    hit = verify + waits + costs.exchange
+    own = Rollout(glue, one, 0 if setting.predictor == "tap" else passes)
+    last = own if setting.predictor == "draft" else own.joined(spoken, passes)
+    rollout = last if setting.predictor == "tap" else own
+    done, enough = rollout.done(verify), draft.passes(setting.late)
+    hit = verify + rollout.waits(verify, enough) + costs.exchange
     length = min(setting.length, int(max(done, enough) * draft.tokens))
-    every = int((verify - starts) / max(needed * one, 1e-9)) if verify > starts else 0  # groups that are finished
+    every = int(max(0.0, verify - rollout.starts) / max(passes * one, 1e-9))  # groups that are finished
     roots = setting.roots if groups == 1 else min(setting.roots, max(every, 1) * (draft.width or setting.roots))
     share = belief.hits(roots)
-    miss = verify + under_way + draft.jit(setting.late) + costs.exchange
+    miss = last.free(verify) + draft.jit(setting.late) + costs.exchange
     after_hit, after_miss = (
         1 + (sum(alive[:count]) if count else belief.backup(setting.length)) for count in (length, setting.late)
     )
     return Prediction(
         share * hit + (1 - share) * miss, share * after_hit + (1 - share) * after_miss, hit, miss
     )  # fmt: skip
-
-
-def _until_boundary(moment: float, start: float, one: float) -> float:
-    """From a moment until the end of the pass under way, where passes follow one another from `start` on."""
-    if moment <= start:
-        return start - moment
-    return (-(moment - start)) % one
