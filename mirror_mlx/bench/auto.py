@@ -43,7 +43,7 @@ WINDOWS: Mapping[str, Mapping[str, Any]] = {
     "growing": {"mode": "mirror", "num_draft_tokens": 15, "stream_mode": "exact", "adaptive": True},
 }
 """And where only windows differ: of one length each, and such as grow and shrink."""
-SIZES = (0, 30_000_000, 100_000_000)
+SIZES = (0, 20_000_000, 60_000_000)
 _SAFE = {"draft_timeout": 30.0, "max_roots": 24}
 PACES = (0.0, 5.0, 20.0, 60.0)
 
@@ -189,12 +189,12 @@ def _hybrid(rates: Mapping[str, float]) -> float | None:
 
 
 def _measured(found: Mapping[str, Sequence["_Answer"]], engines: Mapping[str, Engine]) -> dict[str, planned.Measured]:
-    """The fixed settings' answers of more than a token."""
-    several = {name: [answer for answer in of if answer.tokens > 1] for name, of in found.items() if name != "auto"}
+    """The fixed settings' answers that are long enough."""
+    several = {name: [answer for answer in of if len(answer.steps) > 2] for name, of in found.items() if name != "auto"}
     return {
         name: planned.Measured(
             engines[name].setting, [step for answer in of for step in answer.steps],
-            sum(answer.tokens - 1 for answer in of), sum(answer.decoding for answer in of),
+            sum(answer.between for answer in of), sum(answer.decoding for answer in of),
         ) for name, of in several.items() if of
     }  # fmt: skip
 
@@ -215,8 +215,13 @@ class _Answer:
     tokens: int
     seconds: float
     text: tuple[int, ...]
-    decoding: float = 0.0  # seconds without the prompt and the first token
+    decoding: float = 0.0  # seconds after the first step and until the last one, which an end cuts short
     steps: Sequence[StepTrace] = ()
+
+    @property
+    def between(self) -> int:
+        """Tokens of those seconds."""
+        return sum(step.outcome.accepted + 1 for step in self.steps[1:-1])
 
 
 def _in_turn(engines: Mapping[str, Engine], lab: _Lab, report: Callable[[int, str], None]) -> dict[str, list[_Answer]]:
@@ -239,9 +244,9 @@ def _in_turn(engines: Mapping[str, Engine], lab: _Lab, report: Callable[[int, st
 def _answer(engine: Engine, prompt: list[int], s: Settings) -> _Answer:
     began = time.perf_counter()
     text = tuple(r.token for r in engine.stream(prompt, s.max_tokens, Sampling(temperature=s.temp, seed=s.seed)))
-    ended = time.perf_counter()
-    decoding = (len(text) - 1) / engine.stats.generation_tps if len(text) > 1 else 0.0
-    return _Answer(len(text), ended - began, text, decoding, tuple(engine.trace.steps))
+    ended, steps = time.perf_counter(), tuple(engine.trace.steps)
+    decoding = (len(text) - 1) / engine.stats.generation_tps - steps[-1].busy / 1e9 if len(steps) > 2 else 0.0
+    return _Answer(len(text), ended - began, text, decoding, steps)
 
 
 def _compared(found: Mapping[str, Sequence[_Answer]]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from mirror_mlx.tuning.throughput import Setting, predict
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """All that was decoded in one setting: its steps, tokens without the first of each answer, and their seconds."""
+    """All that was decoded in one setting: its steps; tokens and seconds of all but the first and last of an answer."""
 
     setting: Setting
     steps: Sequence[StepTrace]
