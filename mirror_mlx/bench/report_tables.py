@@ -180,7 +180,7 @@ def _through(found: Any) -> Text:
         {"load": row["load"], "mode": mode} | rates for row in found["through"] for mode, rates in row["rates"].items()
     ]
     lines = [
-        f"{row['load']}: auto ÷ plain under it {row['under_load']:.2f}, auto after it ÷ before it "
+        f"{row['load']}: auto ÷ plain under it {row['under_load']:.2f}, auto after it ÷ without it "
         f"{row['recovered']:.2f}."
         for row in found["through"]
     ]

@@ -61,12 +61,13 @@ def answer(engine: Engine, prompt: Sequence[int], limit: int, load: Load, start:
 
 
 def measure(settings: Settings, report: Report = lambda done, what: None, start: Start = started) -> dict[str, Any]:
-    """`through`: for each load, plain decoding's and auto's tokens a second in each third (medians over answers);
-    `under_load`, auto ÷ plain while it is there; `recovered`, auto after it ÷ before it; `identical`."""
+    """`through`: for no load and for each, plain decoding's and auto's tokens a second in each third (medians over
+    answers); `under_load`, auto ÷ plain in the second; `recovered`, auto in the third ÷ in the same third of answers
+    without a load; `identical`."""
     blas.set_threads(1)
     report(0, "loading")
     cores = Cores()
-    planned = [load for load in loads(cores) if load.kind != "none"]
+    planned = [Load("none"), *(load for load in loads(cores) if load.kind != "none")]
     pair = pairs.load(settings.model, settings.draft_model)
     texts = prompts.asked(settings.prompts, settings.limit, settings.held_out, settings.seed)
     asked = [prompts.tokens(pair.tokenizer, text) for text in texts]
@@ -90,7 +91,8 @@ def _rows(
     engines: Mapping[str, Engine], asked: Sequence[list[int]], planned: Sequence[Load], settings: Settings,
     report: Report, start: Start,
 ) -> list[dict[str, Any]]:  # fmt: skip
-    found, done = [], 0
+    found: list[dict[str, Any]] = []
+    done = 0
     for load in planned:
         phases: dict[str, list[Phases]] = {name: [] for name in engines}
         same = True
@@ -108,8 +110,9 @@ def _rows(
             for name, of in phases.items()
         }
         auto, plain = rates["auto"], rates["ar"]
+        undisturbed = found[0]["rates"]["auto"] if found else auto  # thirds of a text are not equally easy
         found.append({
             "load": load.name, "rates": rates, "under_load": auto["under"] / plain["under"],
-            "recovered": auto["after"] / auto["before"], "identical": same,
+            "recovered": auto["after"] / undisturbed["after"], "identical": same,
         })  # fmt: skip
     return found

@@ -112,7 +112,7 @@ def _print(found: dict[str, Any]) -> None:
 def _through(args: argparse.Namespace, settings: Any) -> int:
     from mirror_mlx.bench.through import measure
 
-    with progress(3 * settings.rounds * settings.limit * 2) as report:
+    with progress(4 * settings.rounds * settings.limit * 2) as report:
         found = rounded(measure(settings, report))
     if args.json:
         print(json.dumps(found), file=sys.__stdout__)
@@ -122,7 +122,8 @@ def _through(args: argparse.Namespace, settings: Any) -> int:
                 said = ", ".join(f"{part} {rate:.1f}" for part, rate in rates.items())
                 print(f"{row['load']}: {name}: tokens/s {said}", file=sys.__stdout__)
             print(
-                f"{row['load']}: auto ÷ plain under it {row['under_load']:.2f}, auto after it ÷ before it "
-                f"{row['recovered']:.2f}, tokens as plain: {'yes' if row['identical'] else 'NO'}", file=sys.__stdout__,
+                f"{row['load']}: auto ÷ plain under it {row['under_load']:.2f}, auto after it ÷ without "
+                f"it {row['recovered']:.2f}, tokens as plain: {'yes' if row['identical'] else 'NO'}",
+                file=sys.__stdout__,
             )  # fmt: skip
     return 0 if all(row["identical"] for row in found["through"]) else 1
