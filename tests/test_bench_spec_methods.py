@@ -139,7 +139,7 @@ def test_all_methods_say_what_plain_says(lab):
                     tokens, account = said(method, sampling=sampling)
                     assert tokens == wanted[: len(tokens)], method.name
                     assert sum(account.steps) == len(tokens)
-                    assert (account.predicted is not None) == method.name.startswith(("sag", "mir", "hyb"))
+                    assert (account.predicted is not None) == method.name.startswith(("sag", "mir", "hyb", "auto"))
                     assert not account.reason
     finally:
         spec_methods.close(methods)
@@ -186,11 +186,13 @@ def test_adaptive_windows_may_be_longer(lab):
         method.close()
 
 
-def test_where_a_steps_time_went():
+@pytest.mark.parametrize(("mode", "draft", "fallback"), [("mirror", 2, 5), ("sd", 7, 0)])
+def test_where_a_steps_time_went(mode, draft, fallback):
     trace = Trace()
     for step, (start, source, waited) in enumerate(((0, "hit", 2), (20, "jit", 5), (40, "none", 0))):
         trace.add("target", "verify", step, start * 10**6, (start + 10) * 10**6)
-        trace.steps.append(StepTrace(step, Window(), Outcome(0, 1), 1, source, 12 * 10**6, waited * 10**6))
+        trace.steps.append(StepTrace(step, Window(), Outcome(0, 1), 1, source, 12 * 10**6, waited * 10**6, mode=mode))
+    trace.steps[-1].mode = "ar"
 
     class Inner:
         eager = True
@@ -202,11 +204,10 @@ def test_where_a_steps_time_went():
             pass
 
     parts = Parts(Inner())
-    parts.prefix, parts.tap, parts.suffix, parts.steps = 12 * 10**6, 2 * 10**6, 4 * 10**6, 2
-    found = where(trace, parts, "mirror")  # the third step is a plain one: its verification counts whole
-    assert found == {"prefix": 12, "tap": 2, "verify": 14, "draft": 2, "fallback": 5, "rest": 52 - 35}
-    assert where(trace, parts, "sd") | {"rest": 0} == {**found, "draft": 7, "fallback": 0, "rest": 0}
-    assert where(Trace(), parts, "mirror") == {}
+    parts.prefix, parts.tap, parts.suffix = 12 * 10**6, 2 * 10**6, 4 * 10**6
+    found = where(trace, parts)  # the third step is a plain one: its verification counts whole
+    assert found == {"prefix": 12, "tap": 2, "verify": 14, "draft": draft, "fallback": fallback, "rest": 52 - 35}
+    assert where(Trace(), parts) == {}
 
 
 def test_names_and_folders(pair, tmp_path):

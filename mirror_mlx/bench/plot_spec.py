@@ -65,7 +65,7 @@ def family(name: str) -> Literal["peer", "serial", "parallel"]:
     """Whose method this is, and whether its draft works beside the target."""
     if name == BASE or name.startswith("mlx-sd"):
         return "peer"
-    return "parallel" if name.startswith(("saguaro", "mirror", "hybrid")) else "serial"
+    return "parallel" if name.startswith(("saguaro", "mirror", "hybrid", "auto")) else "serial"
 
 
 def _by_task(axes: Any, at: Mapping[str, Any]) -> None:

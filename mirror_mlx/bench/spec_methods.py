@@ -10,6 +10,7 @@ from typing import Any
 import mlx.nn as nn
 
 from mirror_mlx import loading
+from mirror_mlx.auto import CHOSEN
 from mirror_mlx.bench.lab import Pace, PacedDraft
 from mirror_mlx.bench.peers import MlxSpeculation, Plain, refusal, view
 from mirror_mlx.bench.spec_lab import Lab
@@ -51,6 +52,7 @@ _ADAPTIVE = {"mode": "sd", "adaptive": True}
 _SAGUARO = {"mode": "mirror", "predictor": "draft"}
 _MIRROR = {"mode": "mirror", "predictor": "tap"}
 _HYBRID = {"mode": "mirror", "predictor": "hybrid"}
+_AUTO = {"mode": "auto"}
 TABLE = {
     BASE: Recipe("mlx-lm's generate_step"),
     "mlx-sd@2": _mlx_lm(2),
@@ -77,6 +79,7 @@ TABLE = {
     "hybrid-stream+lookup": Recipe(
         "hybrid-stream with prompt lookup on a miss", "stream", {**_HYBRID, "fallback": "lookup"}
     ),
+    "auto": Recipe("what the runtime chooses by itself, with the streaming draft", "stream", _AUTO),
 }
 """Every method, in the order in which they are reported. mlx-lm's speculation is there in any length: mlx-sd@N."""
 _ANY_LENGTH = re.compile(r"mlx-sd@([1-9]\d{0,2})")
@@ -143,6 +146,8 @@ def _made(name: str, made: Recipe, lab: Lab) -> Method:
     if made.length:
         return MlxSpeculation(name, model, view(lab.ar), lab.tokenizer, made.length, lab.pass_ms / 1e3)  # type: ignore[arg-type]
     options = {**lab.options, **made.options, "draft_timeout": 30.0}
+    if options["mode"] == "auto":  # which chooses
+        options = {name: value for name, value in options.items() if name not in CHOSEN}
     if options.get("adaptive"):
         options["num_draft_tokens"] = max(LONGEST, options.get("num_draft_tokens", 0))
     parts = Parts(for_device())
@@ -195,14 +200,15 @@ class Ours:
 
     def account(self) -> Account:
         trace, stats, mode = self._engine.trace, self._engine.stats, self._engine.options.mode
-        predicted = [step for step in trace.steps if step.next != "none"] if mode == "mirror" else None
+        mirrored = [step for step in trace.steps if step.mode == "mirror" and step.next != "none"]
+        predicted = mirrored if mode in ("mirror", "auto") else None
         return Account(
             steps=[step.outcome.accepted + 1 for step in trace.steps],
             hits=None if predicted is None else sum(step.next in HITS for step in predicted),
             predicted=None if predicted is None else len(predicted),
             mode=stats.mode,
             reason=stats.reason,
-            where=where(trace, self._parts, mode),
+            where=where(trace, self._parts),
         )
 
     def close(self) -> None:

@@ -24,7 +24,7 @@ class Parts:
         self.clear()
 
     def clear(self) -> None:
-        self.prefix = self.tap = self.suffix = self.steps = 0
+        self.prefix = self.tap = self.suffix = 0
 
     def begin(self, prefix: Sequence[Any], tap: Sequence[mx.array], tokens: mx.array) -> None:
         began = time.perf_counter_ns()
@@ -43,22 +43,22 @@ class Parts:
         began = time.perf_counter_ns()
         self._inner.finish(suffix, tokens)
         self.suffix += time.perf_counter_ns() - began
-        self.steps += 1
 
 
-def where(trace: Trace, parts: Parts, mode: str) -> dict[str, float]:
+def where(trace: Trace, parts: Parts) -> dict[str, float]:
     """ms in each of `spec_figures.PARTS`, over all steps of a run together.
 
-    A step lasts from its verification to the next one's. Steps that the runtime decoded plainly, which are the last,
-    are verification whole. In mode "sd" all waiting is for the draft; in others that after a miss is the fallback.
+    A step lasts from its verification to the next one's. Steps that were decoded plainly are verification whole. Of
+    steps in mode "sd" all waiting is for the draft; of others that after a miss is the fallback.
     """
     starts = sorted(span.start for span in trace.spans if span.name == "verify")
     if not starts or not trace.steps:
         return {}
     total = starts[-1] - starts[0] + trace.steps[-1].busy
-    plain = sum(s.end - s.start for s in trace.spans if s.name == "verify" and s.step >= parts.steps)
+    plainly = {step.step for step in trace.steps if step.mode == "ar"}
+    plain = sum(s.end - s.start for s in trace.spans if s.name == "verify" and s.step in plainly)
     waited = {
-        kind: sum(step.waited for step in trace.steps if (mode == "sd" or step.next in HITS) is kind)
+        kind: sum(step.waited for step in trace.steps if (step.mode == "sd" or step.next in HITS) is kind)
         for kind in (True, False)
     }
     found = {
