@@ -100,10 +100,8 @@ class Auto:
         self._governor = self._governed(found)
 
     def _governed(self, found: Found) -> Governor | Moving:
-        draft, governor = (
-            self._draft,
-            partial(Governor, found.costs, self._reach(found), found.holds, backup=self._backup),
-        )
+        draft = self._draft
+        governor = partial(Governor, found.costs, self._reach(found), found.holds, backup=self._backup)
         if not isinstance(draft, Movable) or len(draft.hosts) < 2:
             return governor()
         # What it takes elsewhere is found out when that is of use: until then it is as here.

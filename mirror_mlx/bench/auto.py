@@ -164,7 +164,7 @@ def _swept(
             label = f"{point.params / 1e6:.0f} M, {point.pass_ms:g} ms, T {point.temp:g}"
             found = _in_turn(engines, lab, _told(report, done, label))
             done += len(engines) * len(lab.asked) * settings.rounds
-            rates = {name: sum(f.tokens for f in of) / sum(f.seconds for f in of) for name, of in found.items()}
+            rates = {name: _rate(of) for name, of in found.items()}
             auto = rates.pop("auto")
             best = max(rates, key=rates.__getitem__)
             rows.append({
@@ -253,12 +253,16 @@ def _compared(found: Mapping[str, Sequence[_Answer]]) -> dict[str, Any]:
     plain, auto = found["ar"], found["auto"]
     ratios = [one.seconds / other.seconds for one, other in zip(plain, auto, strict=True)]
     return {
-        "plain_tokens_per_second": sum(a.tokens for a in plain) / sum(a.seconds for a in plain),
-        "tokens_per_second": sum(a.tokens for a in auto) / sum(a.seconds for a in auto),
+        "plain_tokens_per_second": _rate(plain), "tokens_per_second": _rate(auto),
         "speed": sum(a.seconds for a in plain) / sum(a.seconds for a in auto),
         "median_speed": median(ratios), "speed_min_max": [min(ratios), max(ratios)],
         "tokens": sum(a.tokens for a in auto), "identical": _identical(found),
     }  # fmt: skip
+
+
+def _rate(of: Sequence[_Answer]) -> float:
+    """Tokens a second."""
+    return sum(answer.tokens for answer in of) / sum(answer.seconds for answer in of)
 
 
 def _identical(found: Mapping[str, Sequence[_Answer]]) -> bool:

@@ -1,12 +1,13 @@
 """What to expect: the throughput model on a calibrated pair, or on a machine that is only described."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from mirror_mlx import loading
 from mirror_mlx.errors import UsageError
 from mirror_mlx.tuning import paper as table
+from mirror_mlx.tuning.belief import Chance
 from mirror_mlx.tuning.choice import Reach
 from mirror_mlx.tuning.choice import best as choose
 from mirror_mlx.tuning.costs import Costs
@@ -63,23 +64,13 @@ class Settings:
                 raise UsageError(f"{name} is {given}: it must be in [0, 1)")
 
 
-class Expected:
+class Expected(Chance):
     """Proposals hold with one probability, and hits go with roots as they do anywhere (see `running.Ranks`)."""
 
     def __init__(self, acceptance: float, hits: float) -> None:
-        self._acceptance = acceptance
+        super().__init__([acceptance], hits)
         ranks = Ranks()
         self._shape = [ranks.hits(count) / max(ranks.hits(64), 1e-9) for count in range(257)]
-        self._hits = hits
-
-    def alive(self, count: int) -> Sequence[float]:
-        return [self._acceptance**place for place in range(1, count + 1)]
-
-    def filled(self) -> float:
-        return 1.0
-
-    def backup(self, count: int) -> float:
-        return 0.0
 
     def hits(self, count: float) -> float:
         return min(1.0, self._hits * self._shape[min(int(count), 256)])

@@ -7,6 +7,7 @@ from typing import Any
 
 from mirror_mlx.messages import HITS
 from mirror_mlx.trace import StepTrace
+from mirror_mlx.tuning.belief import Chance
 from mirror_mlx.tuning.costs import Costs
 from mirror_mlx.tuning.throughput import Setting, predict
 
@@ -32,38 +33,16 @@ class Measured:
         return sum(ready) / len(ready) if ready else 0.0
 
 
-class Seen:
-    """What the text and the draft did: a `throughput.Belief` without a doubt.
-
-    of    all that was proposed in one way
-    hits  the share of outcomes prepared for, whatever their number
-    """
-
-    def __init__(self, of: Sequence[Measured], hits: float) -> None:
-        windows = [(len(step.window.tokens), step.outcome.accepted) for one in of for step in one.steps]
-        self._rates: list[float] = []
-        for place in range(max((length for length, _ in windows), default=0)):
-            tried = sum(length > place and accepted >= place for length, accepted in windows)
-            held = sum(length > place and accepted > place for length, accepted in windows)
-            if tried:
-                self._rates.append(held / tried)
-        self._hits = hits
-
-    def alive(self, count: int) -> list[float]:
-        found, alive = [], 1.0
-        for place in range(count):
-            alive *= self._rates[min(place, len(self._rates) - 1)] if self._rates else 0.0
-            found.append(alive)
-        return found
-
-    def hits(self, count: float) -> float:
-        return self._hits
-
-    def filled(self) -> float:
-        return 1.0
-
-    def backup(self, count: int) -> float:
-        return 0.0
+def rates(of: Sequence[Measured]) -> list[float]:
+    """How often a proposal held, by place, given that those before it did, of all that was proposed in one way."""
+    windows = [(len(step.window.tokens), step.outcome.accepted) for one in of for step in one.steps]
+    found = []
+    for place in range(max((length for length, _ in windows), default=0)):
+        tried = sum(length > place and accepted >= place for length, accepted in windows)
+        held = sum(length > place and accepted > place for length, accepted in windows)
+        if tried:
+            found.append(held / tried)
+    return found or [0.0]
 
 
 def compared(found: Mapping[str, Measured], costs: Costs) -> dict[str, Any]:
@@ -71,7 +50,7 @@ def compared(found: Mapping[str, Measured], costs: Costs) -> dict[str, Any]:
     `best`: which one the model would take, and `best_share`: what that reaches of the best measured."""
     rows = {}
     for name, one in found.items():
-        seen = Seen([other for other in found.values() if other.kind == one.kind], one.hits)
+        seen = Chance(rates([other for other in found.values() if other.kind == one.kind]), one.hits)
         said = predict(costs, one.setting, seen)
         rows[name] = {"predicted": 1e3 * said.rate, "measured": one.tokens / one.seconds}
     errors = [abs(row["predicted"] / row["measured"] - 1) for row in rows.values()]

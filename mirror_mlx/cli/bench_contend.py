@@ -65,22 +65,24 @@ def run(args: argparse.Namespace) -> int:
     """Measure and print. 0, or 1 where the tokens were not those of plain decoding."""
     with redirect_stdout(sys.stderr), flags.in_flags(vars(args)), warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        from mirror_mlx.bench import through
         from mirror_mlx.bench.contend import Settings, loads, measure
         from mirror_mlx.bench.figures import disturbed
         from mirror_mlx.bench.lab import Cores
 
         settings = settings_from(args, Settings)
-        if args.through:
-            return _through(args, settings)
-        with progress(len(loads(Cores())) * settings.rounds * settings.limit * 2) as report:
-            found = rounded(measure(settings, report))
+        each = 2 * settings.rounds * settings.limit
+        with progress((4 if args.through else len(loads(Cores()))) * each) as report:
+            found = rounded((through.measure if args.through else measure)(settings, report))
+    rows = found["through" if args.through else "loads"]
     if args.json:
         print(json.dumps(found))
     else:
-        _print(found)
-    if said := disturbed(max((row["load_cores"] or 0 for row in found["loads"] if row["kind"] == "none"), default=0)):
+        (_print_through if args.through else _print)(found)
+    quiet = (row["load_cores"] or 0 for row in rows if row.get("kind") == "none")
+    if said := disturbed(max(quiet, default=0)):
         print(f"mirror-mlx: {said}", file=sys.stderr)
-    if not all(row["identical"] for row in found["loads"]):
+    if not all(row["identical"] for row in rows):
         print("mirror-mlx: a run's tokens were not those of plain decoding", file=sys.stderr)
         return 1
     return 0
@@ -109,21 +111,11 @@ def _print(found: dict[str, Any]) -> None:
     )
 
 
-def _through(args: argparse.Namespace, settings: Any) -> int:
-    from mirror_mlx.bench.through import measure
-
-    with progress(4 * settings.rounds * settings.limit * 2) as report:
-        found = rounded(measure(settings, report))
-    if args.json:
-        print(json.dumps(found), file=sys.__stdout__)
-    else:
-        for row in found["through"]:
-            for name, rates in row["rates"].items():
-                said = ", ".join(f"{part} {rate:.1f}" for part, rate in rates.items())
-                print(f"{row['load']}: {name}: tokens/s {said}", file=sys.__stdout__)
-            print(
-                f"{row['load']}: auto ÷ plain under it {row['under_load']:.2f}, auto after it ÷ without "
-                f"it {row['recovered']:.2f}, tokens as plain: {'yes' if row['identical'] else 'NO'}",
-                file=sys.__stdout__,
-            )  # fmt: skip
-    return 0 if all(row["identical"] for row in found["through"]) else 1
+def _print_through(found: dict[str, Any]) -> None:
+    for row in found["through"]:
+        for name, rates in row["rates"].items():
+            print(f"{row['load']}: {name}: tokens/s " + ", ".join(f"{part} {rate:.1f}" for part, rate in rates.items()))
+        print(
+            f"{row['load']}: auto ÷ plain under it {row['under_load']:.2f}, auto after it ÷ without it "
+            f"{row['recovered']:.2f}, tokens as plain: {'yes' if row['identical'] else 'NO'}"
+        )

@@ -5,8 +5,31 @@ from collections.abc import Iterable, Mapping, Sequence
 from mirror_mlx.messages import PREDICTORS, Predictor
 from mirror_mlx.tuning.costs import Way
 from mirror_mlx.tuning.policy import Probed, Stepped
-from mirror_mlx.tuning.running import Acceptance, Confidence, Ranks
+from mirror_mlx.tuning.running import Acceptance, Confidence, Ranks, alive
 from mirror_mlx.tuning.throughput import Setting
+
+
+class Chance:
+    """A `throughput.Belief` without a doubt: a draft without a backup.
+
+    rates  how often a proposal holds, by place, given that those before it did; those beyond are as the last
+    hits   the share of outcomes prepared for, whatever their number
+    """
+
+    def __init__(self, rates: Sequence[float], hits: float) -> None:
+        self._rates, self._hits = rates, hits
+
+    def alive(self, count: int) -> Sequence[float]:
+        return alive(self._rates, count)
+
+    def hits(self, count: float) -> float:
+        return self._hits
+
+    def filled(self) -> float:
+        return 1.0
+
+    def backup(self, count: int) -> float:
+        return 0.0
 
 
 class Believed:

@@ -109,20 +109,23 @@ class Governor:
         return self._draft.value > _SLOW
 
     @property
+    def _may_try(self) -> bool:
+        return self._lost + _TRY * self.costs.plain < self._allowed
+
     def prospect(self) -> float:
         """As `gain`, if it were to speculate now; 0 where it must not."""
-        if not self._known or self._lost + _TRY * self.costs.plain >= self._allowed:
-            return 0.0
+        return self._best() * self.costs.plain if self._known and self._may_try else 0.0
+
+    def _best(self) -> float:
+        """What it had better do, and at what rate."""
         self._rescale()
         self._wish, rate = best(self.costs, self._reach, self._beliefs.of)
-        return rate * self.costs.plain
+        return rate
 
     def _choose(self, better: float) -> bool:
         """Speculate if that is expected to be so many times as fast as plain decoding."""
-        self._rescale()
-        costs = self.costs
-        self._wish, rate = best(costs, self._reach, self._beliefs.of)
-        if not self._known or self._wish.mode == "ar" or rate * costs.plain < better:
+        rate = self._best()
+        if not self._known or self._wish.mode == "ar" or rate * self.costs.plain < better:
             return False
         self._setting, self._rate = self._wish, rate
         self._tried.append(f"{self._setting}: {self.gain:.2f} × plain expected")
@@ -245,7 +248,7 @@ class Governor:
             return
         self._stretch += 1
         self.rested()
-        if may and self._lost + _TRY * self.costs.plain < self._allowed:
+        if may and self._may_try:
             self.resume()
 
     def rested(self, ms: float = 0.0) -> None:

@@ -76,8 +76,8 @@ class Moving:
                 governor.rested(self._unsaid)
         self._unsaid = 0.0
         others = [host for host in self._governors if host != self._here and self._may_move_to(host)]
-        best = max(others, key=lambda host: self._governors[host].prospect, default=None)
-        if best is not None and self._governors[best].prospect > _BETTER * max(1.0, self._active.gain):
+        prospect, best = max(((self._governors[host].prospect(), host) for host in others), default=(0.0, ""))
+        if prospect > _BETTER * max(1.0, self._active.gain):
             self._active.park(f"the draft is moved to {best}")
             self._governors[best].resume()
             self._here = best

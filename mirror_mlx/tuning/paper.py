@@ -4,9 +4,10 @@ The paper gives no acceptance by task. What its own vanilla speculation reached 
 model gives serial speculation that speed-up is the one Mirror is then predicted with. Pure.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+from mirror_mlx.tuning.belief import Chance
 from mirror_mlx.tuning.costs import Costs
 from mirror_mlx.tuning.machine import Machine, Models, costs
 from mirror_mlx.tuning.throughput import Setting, predict
@@ -43,31 +44,12 @@ class Row:
     mirror: float
 
 
-class Chance:
-    """Every proposal holds with the same probability, and so many outcomes in each row are foreseen."""
-
-    def __init__(self, acceptance: float, hits: float) -> None:
-        self._acceptance, self._hits = acceptance, hits
-
-    def alive(self, count: int) -> Sequence[float]:
-        return [self._acceptance**place for place in range(1, count + 1)]
-
-    def hits(self, count: float) -> float:
-        return self._hits
-
-    def filled(self) -> float:
-        return 1.0
-
-    def backup(self, count: int) -> float:
-        return 0.0
-
-
 def rows(machine: Machine = MACHINE, hits: float = 0.9) -> Iterator[Row]:
     """hits: the share of outcomes prepared for; the paper's figure 7 has none of its axes labelled."""
     for (name, task), (serial, mirror) in TABLE.items():
         found = costs(machine, TARGETS[name])
         acceptance = _acceptance(found, serial)
-        belief = Chance(acceptance, hits)
+        belief = Chance([acceptance], hits)
         exit_layer = TARGETS[name].layers // 2
         way = (TARGETS[name].streams, False)
         setting = Setting("mirror", LENGTH, LENGTH, KAPPA * (LENGTH + 1), "tap", exit_layer, way)
@@ -79,6 +61,6 @@ def _acceptance(found: Costs, speedup: float) -> float:
     low, high = 0.0, 0.999
     for _ in range(40):
         middle = (low + high) / 2
-        got = predict(found, Setting("sd", LENGTH, LENGTH), Chance(middle, 0.0)).rate * found.plain
+        got = predict(found, Setting("sd", LENGTH, LENGTH), Chance([middle], 0.0)).rate * found.plain
         low, high = (middle, high) if got < speedup else (low, middle)
     return (low + high) / 2

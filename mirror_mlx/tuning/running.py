@@ -7,6 +7,20 @@ _KEEP = 0.97
 """Of a count, each time there is a newer one: half of it is forgotten in 23."""
 
 
+def alive(rates: Sequence[float], count: int) -> list[float]:
+    """The probability that at least 1, 2, … `count` proposals hold, from how often one at each place does, given that
+    those before it did. Places beyond the last are as that one.
+
+    >>> alive([0.5, 0.8], 3)
+    [0.5, 0.4, 0.32000000000000006]
+    """
+    found, left = [], 1.0
+    for place in range(count):
+        left *= rates[min(place, len(rates) - 1)]
+        found.append(left)
+    return found
+
+
 class Acceptance:
     """How often a proposal holds, by its place in the window, given that those before it did.
 
@@ -40,11 +54,7 @@ class Acceptance:
 
     def alive(self, count: int) -> list[float]:
         """The probability that at least 1, 2, … `count` proposals hold."""
-        rates, found, alive = self.rates(), [], 1.0
-        for place in range(count):
-            alive *= rates[min(place, len(rates) - 1)]
-            found.append(alive)
-        return found
+        return alive(self.rates(), count)
 
 
 class Confidence:
