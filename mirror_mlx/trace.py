@@ -2,6 +2,7 @@
 
 import json
 import time
+from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -174,6 +175,19 @@ def overlap(spans: list[tuple[int, int]], others: list[tuple[int, int]]) -> int:
     return total
 
 
+def handovers(trace: Trace) -> list[int]:
+    """For each window that the draft made: from its being there, and asked for, until the engine has it, ns. A wait for
+    passes under way is not part of it."""
+    ends = sorted(span.end for span in trace.spans if span.lane == "draft" and span.name == "pass")
+    made = {step.step for step in trace.steps if step.next in (*HITS, "jit")}
+    found = []
+    for span in trace.spans:
+        if span.name == "collect" and span.step in made:
+            before = bisect_right(ends, span.end)
+            found.append(span.end - max(span.start, ends[before - 1] if before else 0))
+    return found
+
+
 def summarise(trace: Trace, *, tokens: int, reason: str, **rates: float | int) -> Stats:
     """Stats of a run from its trace."""
     verify: dict[int, tuple[int, int]] = {s.step: (s.start, s.end) for s in trace.spans if s.name == "verify"}
@@ -191,7 +205,6 @@ def summarise(trace: Trace, *, tokens: int, reason: str, **rates: float | int) -
         for row in range(rows)
         for n in [sum(s.outcome.accepted == row for s in predicted)]
     )
-    handovers = [step.waited for step in trace.steps if step.next == "hit"]
     drafted = [step for step in trace.steps if step.mode != "ar"]
     by_mode: dict[str, int] = {}
     for step in trace.steps:
@@ -206,8 +219,7 @@ def summarise(trace: Trace, *, tokens: int, reason: str, **rates: float | int) -
         hit_rate_by_row=by_row,
         draft_ms=median(busy) / 1e6 if busy else 0.0,
         hidden_draft_ms=median(hidden) / 1e6 if hidden else 0.0,
-        rendezvous_us=((median(trace.exchanges) if trace.exchanges else 0) + (median(handovers) if handovers else 0))
-        / 1e3,
+        rendezvous_us=sum(median(of) for of in (trace.exchanges, handovers(trace)) if of) / 1e3,
         verify_ms=median(e - s for s, e in verify.values()) / 1e6 if verify else 0.0,
         step_ms=median(step.busy for step in trace.steps) / 1e6 if trace.steps else 0.0,
         mode=trace.steps[-1].mode if trace.steps else "ar",

@@ -32,10 +32,10 @@ def timeline():
     |0 verify 10|11 verify 21|wait 29|30 verify 40|
     |2 glue 6|6 pass 10| |13 pass 17|  |21 pass 25|25 pass 29|
     """
-    target = [("verify", 0, 0, 10), ("verify", 1, 11, 21), ("collect", 1, 21, 29), ("verify", 2, 30, 40)]
+    target = [("verify", 0, 0, 10), ("verify", 1, 11, 21), ("collect", 1, 21, 29.002), ("verify", 2, 30, 40)]
     draft = [("glue", 0, 2, 6), ("pass", 0, 6, 10), ("pass", 1, 13, 17), ("pass", 1, 21, 25), ("pass", 1, 25, 29)]
     return Trace(
-        spans=[Span("target", name, step, a * MS, b * MS) for name, step, a, b in target]
+        spans=[Span("target", name, step, round(a * MS), round(b * MS)) for name, step, a, b in target]
         + [Span("draft", name, step, a * MS, b * MS) for name, step, a, b in draft],
         steps=[
             StepTrace(0, FULL, Outcome(2, 5), roots=4, next="hit", waited=2000, foreseen="draft"),
@@ -50,7 +50,8 @@ def test_a_step_lasts_until_the_next_one_starts():
     first, second = figures.steps_of(timeline(), 2)
     assert (first.wall, first.verify, first.draft, first.hidden) == (11 * MS, 10 * MS, 8 * MS, 8 * MS)
     assert (second.wall, second.verify, second.draft, second.hidden) == (19 * MS, 10 * MS, 12 * MS, 4 * MS)
-    assert first.passes == (4 * MS,)
+    assert (first.glue, first.passes, first.late) == (4 * MS, (4 * MS,), ())
+    assert (second.glue, second.passes, second.late) == (0, (4 * MS,), (4 * MS, 4 * MS))
 
 
 def test_short_windows_and_the_last_step_do_not_count():
@@ -72,7 +73,7 @@ def test_the_figures_of_a_sample():
     assert found["own_share"] == 1.0
     assert found["tokens_per_step"] == 2
     assert found["step_ms_by_next"] == {"hit": 11, "jit": 19}
-    assert found["pass_ms"] == 4
+    assert [found[f"{name}_ms"] for name in ("glue", "pass", "beside_pass", "late_pass")] == [2, 4, 4, 4]
 
 
 def test_no_steps_no_figures():
@@ -87,7 +88,7 @@ def test_the_plot_shows_where_the_target_waits():
     lanes = plot.intervals(run, 0)
     assert lanes["verify, up to the tap"][:2] == [(0, 5), (11, 14)]
     assert lanes["verify, after the tap"][:2] == [(5, 10), (14, 21)]
-    assert lanes["waits for the draft"] == [(21, 29)]
+    assert lanes["waits for the draft"] == [(21, pytest.approx(29.002))]
     assert lanes["steps"][1] == (11, 30, 0, "jit")
 
 

@@ -73,14 +73,18 @@ def test_points_vary_one_factor_at_a_time():
 def test_the_measured_step_is_weighed_by_kind():
     found = {
         "steps_by_next": {"hit": 9, "jit": 1}, "step_ms_by_next": {"hit": 100.0, "jit": 130.0}, "verify_ms": 99.0,
-        "tapped_verify_ms": 100.0, "own_share": None,
-        "tap_ms": 40.0, "pass_ms": 10.0, "passes": 3, "rendezvous_us": 0.0, "hit_rate": 0.9, "tokens_per_step": 3.0,
+        "tapped_verify_ms": 95.0, "beside_draft_verify_ms": 99.0, "commit_ms": 1.0, "own_share": None,
+        "tap_ms": 40.0, "pass_ms": 10.0, "beside_pass_ms": 10.0, "glue_ms": 10.0, "late_pass_ms": 0.0,
+        "passes": 3, "rendezvous_us": 0.0, "hit_rate": 0.9, "tokens_per_step": 3.0,
         "hidden_share": 1.0, "identical": True, "other_programs_cores": None,
     }  # fmt: skip
     row = compared(found, "hybrid")
     assert row["measured_ms"] == 103
     assert row["predicted_ms"] == pytest.approx(103)
     assert row["error"] == pytest.approx(0, abs=1e-9)
+    assert row["alone_error"] == pytest.approx(-5 / 103)
+    late = compared(found | {"late_pass_ms": 8.0}, "hybrid")
+    assert row["predicted_miss_ms"] - late["predicted_miss_ms"] == pytest.approx(3 * 2.0)
     assert row["fits"]
     assert compared(found, "draft")["tap_rollout_ms"] == 0
     assert compared(found, "tap")["own_rollout_ms"] == 0

@@ -24,9 +24,10 @@ def run_of_two_steps():
     trace.add("target", "verify", 0, 0, 10_000_000)
     trace.add("draft", "glue", 0, 1_000_000, 3_000_000)
     trace.add("draft", "pass", 0, 3_000_000, 12_000_000)
-    trace.add("target", "verify", 1, 12_000_000, 22_000_000)
+    trace.add("target", "collect", 0, 11_000_000, 12_020_000)
+    trace.add("target", "verify", 1, 12_100_000, 22_100_000)
     trace.steps += [
-        StepTrace(0, Window((1, 2), "jit"), Outcome(2, 5), roots=4, next="hit", busy=12_000_000, waited=20_000),
+        StepTrace(0, Window((1, 2), "jit"), Outcome(2, 5), roots=4, next="hit", busy=12_020_000, waited=1_020_000),
         StepTrace(1, Window((3, 4), "hit"), Outcome(0, 5), roots=4, next="jit", busy=10_000_000),
     ]
     trace.exchanges.append(30_000)

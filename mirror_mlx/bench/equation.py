@@ -21,13 +21,15 @@ FACTORS = {
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What a step is made of, ms; each measured where nothing else is.
+    """What a step is made of, ms.
 
-    verify    the target's verification of a full window, its tap included, no draft anywhere
-    tap       from its start until the tap has its values; None: there is no tap
-    one_pass  one pass of the draft; the glue is one too
-    passes    of a rollout, J
-    exchange  both hand-overs between the threads
+    verify     the target's verification of a full window, its tap included
+    tap        from its start until the tap has its values; None: there is no tap
+    one_pass   one pass of the draft beside it
+    passes     of a rollout, J
+    exchange   both hand-overs between the threads
+    glue       None: as a pass
+    late_pass  one pass for a window that is drafted while the target waits; None: as beside it
     """
 
     verify: float
@@ -35,6 +37,8 @@ class Parts:
     one_pass: float
     passes: int
     exchange: float = 0.0
+    glue: float | None = None
+    late_pass: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +69,15 @@ def law(parts: Parts, hit_rate: float, *, own: bool = True, own_share: float = 1
     (120, 150, 120.0, 210.0)
     """
     one = parts.one_pass
-    first = Rollout(one, one, parts.passes if own else 0)  # after the glue
+    late = one if parts.late_pass is None else parts.late_pass
+    glue = one if parts.glue is None else parts.glue
+    first = Rollout(glue, one, parts.passes if own else 0)
     tapped = None if parts.tap is None else first.joined(parts.tap, parts.passes)
     last = tapped or first
     by_own, by_tap = (parts.verify + rollout.waits(parts.verify, parts.passes) for rollout in (first, last))
     hit = own_share * by_own + (1 - own_share) * by_tap if own else by_tap
     busy = max(first, last, key=lambda rollout: rollout.ends)
-    miss = busy.free(parts.verify) + parts.passes * one
+    miss = busy.free(parts.verify) + parts.passes * late
     return Law(
         hit + parts.exchange, miss + parts.exchange, hit_rate * hit + (1 - hit_rate) * miss + parts.exchange,
         first.ends if own else 0.0, tapped.ends if tapped else 0.0,

@@ -6,7 +6,7 @@ from statistics import fmean, median
 from typing import Any
 
 from mirror_mlx.messages import HITS
-from mirror_mlx.trace import Trace, overlap
+from mirror_mlx.trace import Span, Trace, handovers, overlap
 
 BUSY = 0.15
 """Cores in other programs' hands, above which times are not what was measured alone."""
@@ -19,7 +19,8 @@ class Step:
     wall      from the start of its verification to the start of the next one: all that a user waits for
     verify    the verification alone
     draft     the draft's busy time for it; hidden: the part of that beside a verification
-    passes    how long each of the draft's passes took
+    glue      how long that took
+    passes    how long each of the draft's passes took that began beside the verification; late: of those after it
     foreseen  who named the outcome, where it was prepared for
     """
 
@@ -27,8 +28,9 @@ class Step:
     verify: int
     draft: int
     hidden: int
-    waited: int
+    glue: int
     passes: tuple[int, ...]
+    late: tuple[int, ...]
     accepted: int
     roots: int
     next: str
@@ -37,42 +39,43 @@ class Step:
 
 @dataclass(slots=True)
 class Sample:
-    """What was measured in one way of running: its steps, and the exchanges of their runs in ns."""
+    """What was measured in one way of running: its steps, and the hand-overs of their runs, ns: tap ids, windows."""
 
     steps: list[Step] = field(default_factory=list)
     exchanges: list[int] = field(default_factory=list)
+    handovers: list[int] = field(default_factory=list)
 
     def add(self, trace: Trace, length: int) -> None:
         """Take in a run whose full windows have `length` proposals."""
         self.steps += steps_of(trace, length)
         self.exchanges += trace.exchanges
+        self.handovers += handovers(trace)
 
 
 def steps_of(trace: Trace, length: int) -> list[Step]:
     """The steps of a run that count: those between a full window and another step."""
     verified = {span.step: (span.start, span.end) for span in trace.spans if span.name == "verify"}
     intervals = sorted(verified.values())
-    drafted: dict[int, list[tuple[int, int]]] = {}
-    passes: dict[int, list[int]] = {}
+    drafted: dict[int, list[Span]] = {}
     for span in trace.spans:
         if span.lane == "draft":
-            drafted.setdefault(span.step, []).append((span.start, span.end))
-            if span.name == "pass":
-                passes.setdefault(span.step, []).append(span.end - span.start)
+            drafted.setdefault(span.step, []).append(span)
     found = []
     for step in trace.steps:
         if len(step.window.tokens) != length or step.next == "none" or step.step + 1 not in verified:
             continue
         start, end = verified[step.step]
-        busy = drafted.get(step.step, [])
+        spans = drafted.get(step.step, [])
+        busy = [(span.start, span.end) for span in spans]
         found.append(
             Step(
                 wall=verified[step.step + 1][0] - start,
                 verify=end - start,
                 draft=sum(b - a for a, b in busy),
                 hidden=overlap(busy, intervals),
-                waited=step.waited,
-                passes=tuple(passes.get(step.step, ())),
+                glue=sum(span.end - span.start for span in spans if span.name == "glue"),
+                passes=tuple(span.end - span.start for span in spans if span.name == "pass" and span.start < end),
+                late=tuple(span.end - span.start for span in spans if span.name == "pass" and span.start >= end),
                 accepted=step.outcome.accepted,
                 roots=step.roots,
                 next=step.next,
@@ -83,10 +86,15 @@ def steps_of(trace: Trace, length: int) -> list[Step]:
 
 
 def summarise(sample: Sample, bare: Sequence[int]) -> dict[str, Any]:
-    """The figures of a sample beside the bare verifications `bare` (ns) of the same windows. Times are medians."""
+    """The figures of a sample beside the bare verifications `bare` (ns) of the same windows. Times are medians, but
+    those of single passes: of these each costs what it does.
+
+    rendezvous_us           both hand-overs, without what the draft still has to do meanwhile
+    pass_ms                 any; beside_: one that began beside the verification, late_: one after it
+    beside_draft_verify_ms  verification, as it was
+    """
     steps = sample.steps
     walls = [step.wall for step in steps]
-    handovers = [step.waited for step in steps if step.next == "hit"]
     predicted = [step for step in steps if step.roots]
     drafted = sum(step.draft for step in steps)
     by_kind = {kind: [s.wall for s in steps if s.next == kind] for kind in (*HITS, "jit", "empty")}
@@ -99,12 +107,15 @@ def summarise(sample: Sample, bare: Sequence[int]) -> dict[str, Any]:
         "hidden_draft_ms": _ms([step.hidden for step in steps]),
         "hidden_share": _ratio(sum(step.hidden for step in steps), drafted),
         "median_hidden_share": median(s.hidden / s.draft for s in steps if s.draft) if drafted else 0.0,
-        "rendezvous_us": (_middle(sample.exchanges) + _middle(handovers)) / 1e3,
+        "rendezvous_us": (_middle(sample.exchanges) + _middle(sample.handovers)) / 1e3,
         "hit_rate": _ratio(sum(step.next in HITS for step in predicted), len(predicted)),
         "hit_rate_by_row": _by_row(predicted),
         "own_share": _own_share(predicted),
         "tokens_per_step": _mean([step.accepted + 1 for step in steps]),
-        "pass_ms": _ms([one for step in steps for one in step.passes]),
+        "glue_ms": _mean([step.glue for step in steps]) / 1e6,
+        "pass_ms": _mean([one for step in steps for one in (*step.passes, *step.late)]) / 1e6,
+        "beside_pass_ms": _mean([one for step in steps for one in step.passes]) / 1e6,
+        "late_pass_ms": _mean([one for step in steps for one in step.late]) / 1e6,
         "beside_draft_verify_ms": _ms([step.verify for step in steps]),
         "steps": len(steps),
         "steps_by_next": {kind: len(of) for kind, of in by_kind.items() if of},

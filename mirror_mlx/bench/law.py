@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from itertools import cycle
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 from mirror_mlx.bench import pairs, prompts
 from mirror_mlx.bench.figures import Sample, summarise
@@ -141,8 +141,8 @@ def _runs(
 ) -> tuple[dict[str, Any], list[Run]]:
     length = settings.num_draft_tokens
     paced, free = Sample(), Sample()
-    bare: list[int] = []
-    tapped: list[int] = []
+    bare: list[_Bare] = []
+    tapped: list[_Bare] = []
     runs: list[Run] = []
     prefixes: list[int] = []
     identical = True
@@ -171,13 +171,15 @@ def _runs(
         if len(runs) >= len(asked) and not paced.steps:
             raise ModelError("no step had a full window: the answers are too short for this --num-draft-tokens")
     report(settings.steps, "done")
-    found = summarise(paced, bare)
+    alone = [one.whole for one in bare]
+    found = summarise(paced, alone)
     found["tap_ms"] = median(prefixes) / 1e6 if prefixes else None
-    found["tapped_verify_ms"] = median(tapped or bare) / 1e6
+    found["tapped_verify_ms"] = median(one.whole for one in tapped or bare) / 1e6
+    found["commit_ms"] = median(one.commit for one in tapped or bare) / 1e6
     found["identical"] = identical
     found["other_programs_cores"] = others.cores()
     if settings.unpaced:
-        found["unpaced"] = summarise(free, bare)
+        found["unpaced"] = summarise(free, alone)
     return found, runs
 
 
@@ -203,10 +205,17 @@ def _decode(engine: Engine, prompt: list[int], sampling: Sampling, limit: int = 
     return tokens
 
 
+class _Bare(NamedTuple):
+    """A verification while no draft runs, ns: with its commit, and of that the commit alone."""
+
+    whole: int
+    commit: int
+
+
 def _bare(
     engine: Engine, prompt: list[int], trace: Trace, sampling: Sampling, length: int, *, tap: bool = False
-) -> list[int]:
-    """How long the full windows of a run take to verify while no draft runs, ns each; with the tap, if that is read."""
+) -> list[_Bare]:
+    """The full windows of a run once more, without the draft; with the tap, if that is read."""
     target, tokens, times = engine.target, list(prompt), []
     target.prefill(tokens[:-1], Sampler(sampling))
     for step in trace.steps:
@@ -215,10 +224,12 @@ def _bare(
         seen = target.begin(tokens[-1], window, tokens, tap=tap)
         if seen is not None:
             seen.read()
-        verify(window, target.finish())
+        chosen = target.finish()
+        ended = clock()
+        verify(window, chosen)
         target.commit(outcome)
         if len(window) == length:
-            times.append(clock() - began)
+            times.append(_Bare(clock() - began, clock() - ended))
         tokens += [*window[: outcome.accepted], outcome.token]
     return times
 

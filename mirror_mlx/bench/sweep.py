@@ -1,8 +1,9 @@
 """Does the latency law predict? One setting after another is measured in the lab and laid beside `equation.law`.
 
 Each factor is varied alone around the settings given. The parts that go into the law are taken from the same run: the
-verification with its tap while no draft runs, the draft's pass, the exchanges, the hit rate and whose the hits are;
-what it predicts is the time of a step.
+target's verification and the draft's passes, each beside the other (two cores share a memory, as two devices do), the
+hand-overs, the hit rate and whose the hits are; what it predicts is the time of a step. What it would say from a
+verification without a draft anywhere is beside that: how much they disturb each other is what is between the two.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +17,11 @@ from mirror_mlx.bench.equation import law as predicted
 from mirror_mlx.errors import UsageError
 
 Report = Callable[[int, str], None]
+_SHOWN = (
+    "verify_ms", "tapped_verify_ms", "beside_draft_verify_ms", "commit_ms", "tap_ms", "glue_ms", "beside_pass_ms",
+    "late_pass_ms", "passes", "rendezvous_us", "hit_rate", "own_share", "tokens_per_step", "hidden_share", "identical",
+    "other_programs_cores",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -40,7 +46,8 @@ def points(base: law.Settings, factors: Sequence[str] = tuple(FACTORS)) -> Itera
 
 
 def measure(base: law.Settings, factors: Sequence[str], report: Report = lambda done, what: None) -> dict[str, Any]:
-    """`points`: each setting with what was measured and predicted, ms; `worst_error` and `median_error` over them."""
+    """`points`: each setting with what was measured and predicted, ms; `worst_error` and `median_error` over them, and
+    the same from the target's times alone."""
     todo = list(points(base, factors))
     rows: list[dict[str, Any]] = []
     lab: dict[str, Any] = {}
@@ -51,8 +58,11 @@ def measure(base: law.Settings, factors: Sequence[str], report: Report = lambda 
         lab = lab or found["lab"]
         rows.append({"factor": point.factor, "value": point.value} | compared(found, point.settings.predictor))
     report(len(todo), "done")
-    errors = [abs(row["error"]) for row in rows]
-    return {"points": rows, "worst_error": max(errors), "median_error": median(errors), "lab": lab}
+    found: dict[str, Any] = {"points": rows, "lab": lab}
+    for name in ("error", "alone_error"):
+        errors = [abs(row[name]) for row in rows]
+        found |= {f"worst_{name}": max(errors), f"median_{name}": median(errors)}
+    return found
 
 
 def compared(found: dict[str, Any], predictor: str) -> dict[str, Any]:
@@ -61,16 +71,19 @@ def compared(found: dict[str, Any], predictor: str) -> dict[str, Any]:
     counts, times = found["steps_by_next"], found["step_ms_by_next"]
     measured = sum(counts[kind] * times[kind] for kind in counts) / sum(counts.values())
     parts = Parts(
-        found["tapped_verify_ms"], found["tap_ms"] if predictor != "draft" else None, found["pass_ms"], found["passes"],
-        found["rendezvous_us"] / 1e3,
+        found["beside_draft_verify_ms"] + found["commit_ms"], found["tap_ms"] if predictor != "draft" else None,
+        found["beside_pass_ms"] or found["pass_ms"], found["passes"], found["rendezvous_us"] / 1e3, found["glue_ms"],
+        found["late_pass_ms"] or None,
     )  # fmt: skip
-    share = found["own_share"]
-    said = predicted(parts, found["hit_rate"], own=predictor != "tap", own_share=1.0 if share is None else share)
+    share = 1.0 if found["own_share"] is None else found["own_share"]
+    said, alone = (
+        predicted(of, found["hit_rate"], own=predictor != "tap", own_share=share)
+        for of in (parts, replace(parts, verify=found["tapped_verify_ms"]))
+    )
     return {
         "measured_ms": measured, "predicted_ms": said.mean, "error": said.mean / measured - 1,
+        "alone_error": alone.mean / measured - 1,
         "predicted_hit_ms": said.hit, "predicted_miss_ms": said.miss, "step_ms_by_next": times,
         "own_rollout_ms": said.own, "tap_rollout_ms": said.tapped, "fits": max(said.own, said.tapped) <= parts.verify,
-        **{name: found[name] for name in ("verify_ms", "tapped_verify_ms", "tap_ms", "pass_ms", "passes", "hit_rate",
-                                          "own_share", "tokens_per_step", "hidden_share", "identical",
-                                          "other_programs_cores")},
+        **{name: found[name] for name in _SHOWN},
     }  # fmt: skip

@@ -37,7 +37,7 @@ ROWS = (
     ("draft_ms", "draft busy, ms"),
     ("hidden_draft_ms", "of it hidden, ms"),
     ("hidden_share", "share hidden, all steps"),
-    ("pass_ms", "one draft pass, ms"),
+    ("pass_ms", "one draft pass, mean, ms"),
     ("rendezvous_us", "rendezvous, µs"),
     ("hit_rate", "hit rate"),
     ("tokens_per_step", "tokens per step"),
@@ -128,20 +128,26 @@ def _print_sweep(found: dict[str, Any]) -> None:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
-    for title in ("setting", "verify ms", "tap ms", "pass ms", "J", "hits", "tok/step", "step ms", "law ms", "error"):
-        table.add_column(title, justify="left" if title == "setting" else "right", no_wrap=True)
+    times = ("verify", "beside", "tap", "pass", "J", "hits", "tok/step", "step", "law", "error", "alone")
+    table.add_column("ms", no_wrap=True)
+    for title in times:
+        table.add_column(title, justify="right", no_wrap=True)
     for point in found["points"]:
         name = "as given" if point["factor"] is None else f"{point['factor']} {point['value']:g}"
         tap = "–" if point["tap_ms"] is None else f"{point['tap_ms']:.0f}"
         table.add_row(
-            name, f"{point['verify_ms']:.0f}", tap, f"{point['pass_ms']:.1f}", str(point["passes"]),
-            f"{point['hit_rate']:.0%}", f"{point['tokens_per_step']:.2f}", f"{point['measured_ms']:.1f}",
-            f"{point['predicted_ms']:.1f}", f"{point['error']:+.1%}",
+            name, f"{point['tapped_verify_ms']:.1f}", f"{point['beside_draft_verify_ms']:.1f}", tap,
+            f"{point['beside_pass_ms']:.1f}", str(point["passes"]), f"{point['hit_rate']:.0%}",
+            f"{point['tokens_per_step']:.2f}", f"{point['measured_ms']:.1f}", f"{point['predicted_ms']:.1f}",
+            f"{point['error']:+.1%}", f"{point['alone_error']:+.1%}",
         )  # fmt: skip
     console = Console(highlight=False, soft_wrap=True)
     console.print(_caption(found))
     console.print(table)
-    console.print(f"\nerror of the law: median {found['median_error']:.1%}, largest {found['worst_error']:.1%}")
+    console.print(
+        f"\nerror of the law: median {found['median_error']:.1%}, largest {found['worst_error']:.1%}; from the "
+        f"target's times without a draft: {found['median_alone_error']:.1%}, {found['worst_alone_error']:.1%}"
+    )
 
 
 def _caption(found: dict[str, Any]) -> str:
