@@ -28,7 +28,7 @@ def test_a_step_is_between_its_kinds_and_no_shorter_than_verification(parts, hit
     if parts.tap is None and not own:
         return
     said = law(parts, hit_rate, own=own)
-    assert said.hit >= parts.verify
+    assert said.hit >= parts.verify - 1e-6
     assert said.miss >= parts.verify + parts.passes * parts.one_pass - 1e-6
     assert min(said.hit, said.miss) - 1e-6 <= said.mean <= max(said.hit, said.miss) + 1e-6
 
@@ -37,7 +37,7 @@ def test_a_step_is_between_its_kinds_and_no_shorter_than_verification(parts, hit
 def test_what_fits_costs_a_verification(parts, hit_rate):
     said = law(parts, hit_rate)
     if max(said.own, said.tapped) <= parts.verify:
-        assert said.hit == parts.verify
+        assert said.hit == pytest.approx(parts.verify)
         assert said.miss == pytest.approx(max(parts.verify, parts.one_pass) + parts.passes * parts.one_pass)
 
 
@@ -45,7 +45,9 @@ def test_what_fits_costs_a_verification(parts, hit_rate):
 def test_slower_parts_make_no_step_shorter(parts, hit_rate, factor):
     slower = Parts(parts.verify, parts.tap, parts.one_pass, parts.passes + 1)
     assert law(slower, hit_rate).mean >= law(parts, hit_rate).mean - 1e-6
-    assert law(Parts(parts.verify * factor, parts.tap, parts.one_pass, parts.passes), hit_rate).hit >= parts.verify
+    assert (
+        law(Parts(parts.verify * factor, parts.tap, parts.one_pass, parts.passes), hit_rate).hit >= parts.verify - 1e-6
+    )
 
 
 def test_a_tap_in_the_middle_of_a_pass_waits_for_its_end():
@@ -75,7 +77,7 @@ def test_the_measured_step_is_weighed_by_kind():
         "steps_by_next": {"hit": 9, "jit": 1}, "step_ms_by_next": {"hit": 100.0, "jit": 130.0}, "verify_ms": 99.0,
         "tapped_verify_ms": 95.0, "beside_draft_verify_ms": 99.0, "commit_ms": 1.0, "own_share": None,
         "tap_ms": 40.0, "pass_ms": 10.0, "beside_pass_ms": 10.0, "glue_ms": 10.0, "late_pass_ms": 0.0,
-        "passes": 3, "rendezvous_us": 0.0, "hit_rate": 0.9, "tokens_per_step": 3.0,
+        "passes": 3, "roots": 20.0, "width": None, "rendezvous_us": 0.0, "hit_rate": 0.9, "tokens_per_step": 3.0,
         "hidden_share": 1.0, "identical": True, "other_programs_cores": None,
     }  # fmt: skip
     row = compared(found, "hybrid")
@@ -83,6 +85,9 @@ def test_the_measured_step_is_weighed_by_kind():
     assert row["predicted_ms"] == pytest.approx(103)
     assert row["error"] == pytest.approx(0, abs=1e-9)
     assert row["alone_error"] == pytest.approx(-5 / 103)
+    # A second group of roots goes on until the next step has begun, whose glue waits for it.
+    pressed = found | {"roots": 24, "width": 19, "beside_pass_ms": 19.0}
+    assert compared(pressed, "draft")["predicted_ms"] > compared(pressed | {"width": 24}, "draft")["predicted_ms"]
     late = compared(found | {"late_pass_ms": 8.0}, "hybrid")
     assert row["predicted_miss_ms"] - late["predicted_miss_ms"] == pytest.approx(3 * 2.0)
     assert row["fits"]

@@ -111,6 +111,7 @@ def summarise(sample: Sample, bare: Sequence[int]) -> dict[str, Any]:
         "hit_rate": _ratio(sum(step.next in HITS for step in predicted), len(predicted)),
         "hit_rate_by_row": _by_row(predicted),
         "own_share": _own_share(predicted),
+        "roots": _mean([step.roots for step in steps]),
         "tokens_per_step": _mean([step.accepted + 1 for step in steps]),
         "glue_ms": _mean([step.glue for step in steps]) / 1e6,
         "pass_ms": _mean([one for step in steps for one in (*step.passes, *step.late)]) / 1e6,

@@ -19,6 +19,7 @@ from mirror_mlx.bench.inflate import count_parameters
 from mirror_mlx.bench.lab import Cores, Others, Pace, PacedDraft, Stopwatch
 from mirror_mlx.bench.pairs import deepest_exit, passes
 from mirror_mlx.bench.problems import PROBLEMS
+from mirror_mlx.draft.protocol import width_of
 from mirror_mlx.engine import Engine
 from mirror_mlx.errors import DraftError, ModelError, UsageError
 from mirror_mlx.messages import Predictor
@@ -116,7 +117,7 @@ def measure(settings: Settings, report: Report = lambda done, what: None) -> tup
         engine.worth = None  # every step has the tap, as the law has it
         with engine:
             found, runs = _runs(engine, settings, asked, plain, sampling, pace, stopwatch, report)
-    found |= _budget(found, passes(draft, settings.num_draft_tokens, settings.streams))
+    found |= _budget(found, passes(draft, settings.num_draft_tokens, settings.streams)) | {"width": width_of(draft)}
     drafter = getattr(draft, "model", None)
     found["lab"] = asdict(settings) | {
         "prompts": None if settings.prompts is None else Path(settings.prompts).name,

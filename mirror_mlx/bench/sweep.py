@@ -8,6 +8,7 @@ verification without a draft anywhere is beside that: how much they disturb each
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import ceil
 from statistics import median
 from typing import Any
 
@@ -19,8 +20,8 @@ from mirror_mlx.errors import UsageError
 Report = Callable[[int, str], None]
 _SHOWN = (
     "verify_ms", "tapped_verify_ms", "beside_draft_verify_ms", "commit_ms", "tap_ms", "glue_ms", "beside_pass_ms",
-    "late_pass_ms", "passes", "rendezvous_us", "hit_rate", "own_share", "tokens_per_step", "hidden_share", "identical",
-    "other_programs_cores",
+    "late_pass_ms", "passes", "roots", "width", "rendezvous_us", "hit_rate", "own_share", "tokens_per_step",
+    "hidden_share", "identical", "other_programs_cores",
 )  # fmt: skip
 
 
@@ -73,7 +74,7 @@ def compared(found: dict[str, Any], predictor: str) -> dict[str, Any]:
     parts = Parts(
         found["beside_draft_verify_ms"] + found["commit_ms"], found["tap_ms"] if predictor != "draft" else None,
         found["beside_pass_ms"] or found["pass_ms"], found["passes"], found["rendezvous_us"] / 1e3, found["glue_ms"],
-        found["late_pass_ms"] or None,
+        found["late_pass_ms"] or None, ceil(found["roots"] / found["width"]) if found["width"] else 1,
     )  # fmt: skip
     share = 1.0 if found["own_share"] is None else found["own_share"]
     said, alone = (
