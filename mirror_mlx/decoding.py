@@ -301,4 +301,5 @@ def _fact(setting: Setting, ticket: Ticket | None, note: StepTrace) -> Stepped:
         one_pass=None if first is None else first[1] / 1e6,
         branches=1 if first is None else first[0],
         by=note.window.source,
+        opening=note.step == 0,
     )

@@ -36,7 +36,8 @@ def test_more_never_costs_less(points, one, other):
     curve = Curve.of(points)
     low, high = sorted((one, other))
     assert curve.at(low) <= curve.at(high) + 1e-9
-    assert curve.at(min(points)) == pytest.approx(points[min(points)])
+    assert min(points.values()) - 1e-9 <= curve.at(min(points)) <= points[min(points)] + 1e-9
+    assert sum(ms for _, ms in curve.points) == pytest.approx(sum(points.values()))
 
 
 def test_costs_survive_json():
@@ -310,3 +311,18 @@ def test_the_target_waits_for_the_draft_where_ssd_would_have_it_wait(alpha, one,
     best_one, _ = best(world.costs, Reach(length, 8, ("draft",)), lambda setting: world, slow)
     if best_one.length == length and best_one.roots == 8 and abs(expected / other - 1) > 1e-6:
         assert (best_one.late > 0) == (expected > other) or 0 < best_one.late < length
+
+
+@pytest.mark.parametrize("wrong", [{16: 0.7}, {8: 0.8}, {8: 1.25}])
+@pytest.mark.parametrize("rows", [0.05, 0.1])
+def test_a_calibration_that_was_disturbed_is_not_believed_for_ever(wrong, rows):
+    reached = []
+    for seed in range(6):
+        true = worlds.costs(10.0, rows=rows)
+        true = replace(true, verify=Curve.of({n: 150 * (1.01 + rows * (n - 1)) for n in (1, 2, 4, 8, 16)}))
+        verify = Curve.of((count, ms * wrong.get(count, 1)) for count, ms in true.verify.points)
+        world = World(true, 0.8, seed=seed)
+        _, said = play(Governor(replace(true, verify=verify), REACH, {(0, False): 0.6}), world, 2500)
+        _, rate = best(true, REACH, lambda setting, world=world: world)
+        reached.append(1000 / sum(ms for _, ms in said[1500:]) / rate)
+    assert sum(reached) / len(reached) > 0.92

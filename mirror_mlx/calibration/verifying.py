@@ -8,7 +8,7 @@ from mirror_mlx.target import Target
 from mirror_mlx.verify import verify
 
 _PLAIN = 24  # tokens decoded plainly
-_REPEATS = 3
+REPEATS = 3
 _WINDOWS = (1, 3, 7, 15)  # proposals verified
 
 
@@ -28,9 +28,13 @@ def windows(longest: int) -> tuple[int, ...]:
 
 
 def verifications(target: Target, tokens: list[int], lengths: Sequence[int]) -> Iterator[tuple[int, float]]:
-    """Rows, and what a step takes that verifies so many, ms."""
-    for length in lengths:
-        yield length + 1, median([whole for _, whole in steps(target, tokens, length, _REPEATS + 1)][1:])
+    """Rows, and what a step takes that verifies so many, ms: each of them `REPEATS` times, in turn, so that what
+    disturbs for a while disturbs all alike."""
+    for repeat in range(1 + REPEATS):
+        for length in lengths:
+            ((_, whole),) = steps(target, tokens, length, 1)
+            if repeat:  # before, they are warmed up
+                yield length + 1, whole
 
 
 def taps(
@@ -44,7 +48,7 @@ def taps(
     try:
         for layer in exits:
             target.exit_layer = layer
-            spoken, whole = zip(*steps(target, tokens, length, _REPEATS, tap=True), strict=True)
+            spoken, whole = zip(*steps(target, tokens, length, REPEATS, tap=True), strict=True)
             yield layer, min(1.0, median(spoken) / bare), median(whole) - bare
     finally:
         target.exit_layer = chosen

@@ -20,14 +20,23 @@ class Curve:
 
     @classmethod
     def of(cls, found: "dict[int, float] | Iterable[tuple[float, float]]") -> "Curve":
-        """More of something is never taken to cost less: a point that says so was disturbed."""
-        points, least = [], 0.0
+        """More of something is never taken to cost less: where two points say so both were disturbed, and each gets
+        the mean (pool adjacent violators).
+
+        >>> Curve.of({1: 10.0, 2: 14.0, 4: 12.0, 8: 20.0}).points
+        ((1.0, 10.0), (2.0, 13.0), (4.0, 13.0), (8.0, 20.0))
+        """
+        pools: list[tuple[float, list[float]]] = []
         for count, ms in sorted(found.items() if isinstance(found, dict) else found):
-            least = max(least, ms)
-            points.append((float(count), least))
-        if not points:
+            counts = [float(count)]
+            while pools and pools[-1][0] > ms:
+                before, others = pools.pop()
+                ms = (before * len(others) + ms * len(counts)) / (len(others) + len(counts))
+                counts = others + counts
+            pools.append((ms, counts))
+        if not pools:
             raise ValueError("a curve needs a point")
-        return cls(tuple(points))
+        return cls(tuple((count, ms) for ms, counts in pools for count in counts))
 
     def at(self, count: float) -> float:
         points = self.points

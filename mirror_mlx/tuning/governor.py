@@ -19,7 +19,7 @@ from mirror_mlx.tuning.belief import Beliefs
 from mirror_mlx.tuning.choice import Reach, best
 from mirror_mlx.tuning.costs import Costs, Way
 from mirror_mlx.tuning.policy import Account, Ask, Probed, Stepped
-from mirror_mlx.tuning.running import Ratio
+from mirror_mlx.tuning.running import Ratio, Shape
 from mirror_mlx.tuning.throughput import Setting, predict
 
 _BETTER = 1.03  # times the rate before something else is done
@@ -27,6 +27,7 @@ _JUDGE = 4  # steps between two judgements of whether speculation is worth it
 _NEW = 8  # steps after which each is judged, where speculation has just begun
 _LOOK = 32  # steps between two looks at whether another setting is better
 _EARLY = (2, 4, 8, 16)  # and after so many
+_VARY = 12  # steps of which one has windows of another length
 _STRETCH = (8, 16, 32, 64)  # tokens decoded plainly, the first time and on
 _PROBE = 4  # proposals compared with them, at most
 _ALLOWED = 0.015  # of the time so far may be lost to plain decoding by trying
@@ -66,7 +67,7 @@ class Governor:
         self._known, self._away = known, not known
         self._beliefs = Beliefs(costs.drafts, holds, backup)
         self._target, self._draft, self._step = Ratio(), Ratio(), Ratio()
-        self._plain = Ratio()
+        self._plain, self._shape = Ratio(), Shape(costs.verify)
         self._spent = self._lost = 0.0
         self._steps = self._stretch = 0
         self._unchecked, self._checks = 0, 0  # tokens since plain decoding was measured amid speculation, and how often
@@ -88,7 +89,7 @@ class Governor:
         self._scale = self._step.value
         slow = self._target.value * self._scale
         self.costs = replace(
-            base, plain=base.plain * self._plain.value, verify=base.verify.scaled(slow), tap=base.tap * slow,
+            base, plain=base.plain * self._plain.value, verify=self._shape.curve.scaled(slow), tap=base.tap * slow,
             drafts=drafts,
         )  # fmt: skip
         rows = [self.costs.verify.at(count) for count in range(1, self._reach.length + 2)]
@@ -136,9 +137,21 @@ class Governor:
     def ask(self) -> Ask:
         if not self.parked:
             if self._unchecked < self._due:
-                return Ask(self._setting)
+                return Ask(self._varied)
             return Ask(self._setting, _CHECK, probe=self._setting)
         return Ask(self._setting, _STRETCH[min(self._stretch, len(_STRETCH) - 1)], probe=self.probe)
+
+    @property
+    def _varied(self) -> Setting:
+        """As was decided, and now and then with windows a size longer or shorter: what those cost, and whether more
+        proposals hold, is not known where only one size is ever seen."""
+        turn, last = divmod(self._steps, _VARY)
+        if last != _VARY - 1:
+            return self._setting
+        setting, lengths = self._setting, self._reach.lengths()
+        place = lengths.index(setting.length) + (1 if turn % 2 else -1)
+        length = lengths[min(max(place, 0), len(lengths) - 1)]
+        return replace(setting, length=length, late=length if setting.mode == "sd" else min(length, setting.late))
 
     @property
     def probe(self) -> Setting:
@@ -182,6 +195,10 @@ class Governor:
 
     def stepped(self, fact: Stepped) -> None:
         """A step of speculation is over."""
+        self._beliefs.stepped(fact)
+        self._unchecked += fact.accepted + 1
+        if fact.opening:  # plain decoding would have the end of the prompt to do as well
+            return
         self._learn(fact)
         costs, plain = self.costs, self.costs.plain
         expected = predict(costs, fact.setting, self._beliefs.of(fact.setting))
@@ -189,7 +206,6 @@ class Governor:
         hit += costs.verify.at(fact.length + 1) - costs.verify.at(fact.setting.length + 1)  # the window was shorter
         self._step.saw(self._scale * fact.whole / max(hit, 1e-9))
         self._spent += fact.whole
-        self._unchecked += fact.accepted + 1
         self._lost = max(0.0, self._lost + fact.whole - (fact.accepted + 1) * plain)
         self._steps += 1
         if self._steps <= _NEW or self._steps % _JUDGE == 0:
@@ -207,12 +223,14 @@ class Governor:
             self.park(f"{self._lost / self.costs.plain:.1f} tokens' time lost")
 
     def _learn(self, fact: Stepped) -> None:
-        self._beliefs.stepped(fact)
-        base = self._base
-        verify = base.verify.at(fact.length + 1)
+        """How long both devices took."""
+        base, rows = self._base, fact.length + 1
+        verify = self._shape.curve.at(rows)
         if fact.setting.mode == "mirror":
             verify = verify * base.slower + (base.tap if fact.setting.predictor != "draft" else 0.0)
-        self._target.saw(fact.target / max(verify, 1e-9))
+        ratio = fact.target / max(verify, 1e-9)
+        self._shape.saw(rows, ratio / self._target.value)
+        self._target.saw(ratio)
         draft = base.drafts.get(fact.setting.way)
         slower = draft.slower if draft is not None and fact.setting.mode == "mirror" else 1.0
         self._passed(fact.setting.way, fact.one_pass, fact.branches, slower)
@@ -245,6 +263,8 @@ class Governor:
         self._unchecked, self._checks = 0, self._checks + 1
         if not self.parked:
             self._judge()
+            # The device is as slow as plain decoding says; if verification is slower, that is for its rows to learn.
+            self._target = Ratio(self._plain.value)
             return
         self._stretch += 1
         self.rested()

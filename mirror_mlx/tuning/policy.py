@@ -38,6 +38,7 @@ class Stepped:
     source       of the next window; opened, own: roots in all and the draft's own; place: which one it was
     target       the target's part; whole: until the next step began; one_pass: of the draft, over so many `branches`;
                  None: it made none
+    opening      whether it is a request's first, in which the target has the end of the prompt to do as well
     """
 
     setting: Setting
@@ -53,6 +54,7 @@ class Stepped:
     one_pass: float | None = None
     branches: int = 1
     by: Source = "none"
+    opening: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +147,7 @@ class Fixed:
         pass
 
     def stepped(self, fact: Stepped) -> None:
-        if self._worth is not None and fact.setting.mode == "mirror":
+        if self._worth is not None and fact.setting.mode == "mirror" and not fact.opening:
             self._worth.saw(fact.setting.predictor, fact.accepted + 1, fact.whole, fact.source == "empty")
 
     def plained(self, tokens: int, ms: float) -> None:

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from itertools import pairwise
 
+from mirror_mlx.tuning.curve import Curve
+
 _KEEP = 0.97
 """Of a count, each time there is a newer one: half of it is forgotten in 23."""
 
@@ -167,3 +169,40 @@ class Ratio:
         else:
             bounded = min(max(ratio, self.value / self._FAR), self.value * self._FAR)
             self.value += (1 - (1 - self._NEW) ** count) * (bounded - self.value)
+
+
+class Shape:
+    """A calibrated curve, and how it turns out to be bent: what is seen at some count counts for the measured points
+    on both sides of it.
+
+    >>> shape = Shape(Curve.of({1: 100.0, 8: 110.0, 16: 150.0}))
+    >>> for _ in range(100):
+    ...     shape.saw(8, 100.0 / shape.curve.at(8))
+    >>> [round(shape.curve.at(count)) for count in (1, 8, 12, 16)]
+    [100, 100, 125, 150]
+    """
+
+    _NEW = 0.1
+    _FAR = 1.3
+    """An interruption."""
+    _MOST = 2.0
+
+    def __init__(self, curve: Curve) -> None:
+        self.curve = self._base = curve
+        self._factors = [1.0] * len(curve.points)
+        self._seen = [1.0] * len(curve.points)  # how often; the first times count for more
+
+    def saw(self, count: float, ratio: float) -> None:
+        """So many took so many times what this curve says."""
+        if not 1 / self._FAR < ratio < self._FAR:
+            return
+        counts = [at for at, _ in self._base.points]
+        after = next((place for place, at in enumerate(counts) if at >= count), len(counts) - 1)
+        before = max(0, after - 1)
+        width = counts[after] - counts[before]
+        near = min(1.0, max(0.0, (count - counts[before]) / width)) if width else 1.0
+        for place, share in ((before, 1 - near), (after, near)):
+            bent = self._factors[place] * ratio ** (share * max(self._NEW, 1 / (1 + self._seen[place])))
+            self._seen[place] += share
+            self._factors[place] = min(self._MOST, max(1 / self._MOST, bent))
+        self.curve = Curve.of([(at, ms * by) for (at, ms), by in zip(self._base.points, self._factors, strict=True)])
