@@ -79,7 +79,7 @@ class Decoding:
         """Both devices take in the prompt, all but its last token: that one is the first step's pending token."""
         if self._proposer is not None:
             self._proposer.begin(self._tokens)
-        self._look_ahead(self._policy.ask())
+        self._look_ahead(self._policy.opening(len(self._tokens)))
         with self._trace.span("target", "prefill", -1):
             self._target.prefill(self._tokens[:-1], Sampler(self._sampling), progress)
 
@@ -116,7 +116,7 @@ class Decoding:
     def _plain(self, ask: Ask) -> Iterator[Emitted]:
         """A stretch without the draft, which may propose beside it."""
         if self._trace.steps:  # else it was asked to beside the prefill
-            self._look_ahead(ask)
+            self._look_ahead(ask.ahead)
         began, self._since = clock(), None
         for token, logprobs in self._target.plain(self._tokens, min(ask.plain, self._left), self._go_on):
             self._trace.add("target", "verify", len(self._trace.steps), began, clock())
@@ -141,12 +141,11 @@ class Decoding:
         self._policy.stretched()
         ask = self._policy.ask()
         if ask.plain and self._left > 1:
-            self._look_ahead(ask)
+            self._look_ahead(ask.ahead)
         return min(ask.plain, self._left - 1)
 
-    def _look_ahead(self, ask: Ask) -> None:
+    def _look_ahead(self, setting: Setting | None) -> None:
         """The draft takes in the text, and proposes what follows it."""
-        setting = ask.probe if ask.plain else ask.setting
         if setting is None or setting.mode == "ar":
             return
         self._tune(setting)

@@ -61,6 +61,10 @@ class Whim:
             return Ask(Setting(), self._random.randint(1, 5), self._random.choice([None, self._setting()]))
         return Ask(self._setting())
 
+    def opening(self, prompt):
+        assert prompt > 0
+        return self._random.choice([None, self._setting()])
+
     def enough(self, confidences):
         return self._random.randint(0, len(confidences))
 
@@ -162,7 +166,7 @@ def test_a_draft_that_moves_proposes_what_it_would_have_there():
     model = zoo.tiny("qwen3")
     whim = Whim(5, exits=[1], hosts=["coreml", "mlx"])
     with whimsical(Engine(model, draft=hosted(lambda: AutoregressiveDraft(zoo.tiny("qwen3")))), whim) as engine:
-        assert said(engine, count=100) == plain(model, count=100)
+        assert said(engine, count=300) == plain(model, count=300)
     facts = [fact for fact in whim.facts if not isinstance(fact, tuple)]
     assert {fact.setting.host for fact in facts if fact.length} == {"coreml", "mlx"}
     assert all(fact.accepted == fact.length for fact in facts)

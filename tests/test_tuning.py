@@ -313,6 +313,16 @@ def test_the_target_waits_for_the_draft_where_ssd_would_have_it_wait(alpha, one,
         assert (best_one.late > 0) == (expected > other) or 0 < best_one.late < length
 
 
+def test_the_first_window_is_as_long_as_the_prompt_leaves_time_for():
+    quick, slow = (Governor(worlds.costs(one), REACH, {(0, False): 0.9}) for one in (10.0, 140.0))
+    assert quick.setting.mode == "mirror"
+    assert quick.setting.late < quick.opening(500).late == quick.setting.length
+    assert quick.opening(1).late <= quick.opening(500).late
+    assert slow.opening(500) == slow.ask().ahead
+    parked = Governor(worlds.costs(10.0), REACH, {(0, False): 0.01})
+    assert parked.opening(500) == parked.ask().probe
+
+
 @pytest.mark.parametrize("wrong", [{16: 0.7}, {8: 0.8}, {8: 1.25}])
 @pytest.mark.parametrize("rows", [0.05, 0.1])
 def test_a_calibration_that_was_disturbed_is_not_believed_for_ever(wrong, rows):

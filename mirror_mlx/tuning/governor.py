@@ -96,6 +96,11 @@ class Governor:
         self._rows = [after - before for before, after in pairwise(rows)]
 
     @property
+    def setting(self) -> Setting:
+        """What was decided last."""
+        return self._setting
+
+    @property
     def parked(self) -> bool:
         return self._setting.mode == "ar"
 
@@ -140,6 +145,15 @@ class Governor:
                 return Ask(self._varied)
             return Ask(self._setting, _CHECK, probe=self._setting)
         return Ask(self._setting, _STRETCH[min(self._stretch, len(_STRETCH) - 1)], probe=self.probe)
+
+    def opening(self, prompt: int) -> Setting | None:
+        """As much of a window as the draft has time for beside the prompt, which takes no less than so many rows do."""
+        setting, draft = self.ask().ahead, self.costs.drafts.get(self._setting.way)
+        if setting is None or self.parked or draft is None:
+            return setting
+        beside = self.costs.verify.at(min(prompt, self._reach.length + 1))
+        passes = int(beside / draft.one.at(1)) - 1  # it takes in the prompt as well
+        return replace(setting, late=max(setting.late, min(setting.length, int(passes * draft.tokens))))
 
     @property
     def _varied(self) -> Setting:

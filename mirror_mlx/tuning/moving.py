@@ -45,6 +45,12 @@ class Moving:
         probe = ask.probe if self._probing == self._here else self._governors[self._probing].probe
         return Ask(setting, ask.plain, None if probe is None else _at(self._probing, probe))
 
+    def opening(self, prompt: int) -> Setting | None:
+        if self._probing != self._here and self._active.parked:
+            return self.ask().ahead
+        setting = self._active.opening(prompt)
+        return None if setting is None else _at(self._here, setting)
+
     def enough(self, confidences: Sequence[float]) -> int:
         return self._active.enough(confidences)
 
@@ -94,7 +100,7 @@ class Moving:
     def account(self) -> Account:
         self._hear()
         tried, self._tried = tuple(self._tried), []
-        return replace(self._active.account(), setting=str(self.ask().setting), tried=tried)
+        return replace(self._active.account(), setting=str(_at(self._here, self._active.setting)), tried=tried)
 
     def _hear(self) -> None:
         """What has been decided since the last time, in its order."""

@@ -27,6 +27,11 @@ class Ask:
     plain: int = 0
     probe: Setting | None = None
 
+    @property
+    def ahead(self) -> Setting | None:
+        """For a window that is proposed before anybody verifies."""
+        return self.probe if self.plain else self.setting
+
 
 @dataclass(frozen=True, slots=True)
 class Stepped:
@@ -95,6 +100,9 @@ class Policy(Protocol):
 
     def ask(self) -> Ask: ...
 
+    def opening(self, prompt: int) -> Setting | None:
+        """For the window that the draft prepares while the target takes in so many tokens; None: none."""
+
     def enough(self, confidences: Sequence[float]) -> int:
         """How many proposals of a window are worth verifying."""
 
@@ -136,6 +144,9 @@ class Fixed:
         if self._setting.mode == "mirror" and self._worth is not None:
             return Ask(replace(self._setting, predictor=self._worth.predictor))
         return Ask(self._setting, ALL if self._setting.mode == "ar" else 0)
+
+    def opening(self, prompt: int) -> Setting | None:
+        return self.ask().ahead
 
     def enough(self, confidences: Sequence[float]) -> int:
         return len(confidences)
