@@ -4,6 +4,7 @@ The governor is the engine's: what it learns in one request serves the next.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -89,23 +90,39 @@ class Auto:
         self._file = file = kept.file_for(self._target.model, self._draft, about)
         found = None if file is None else kept.read(file)
         if found is None:
-            longest = self._target.context_length
-            room = _NEEDED if longest is None else longest - _NEEDED
-            text = self._text()
-            with wired_limit(self._target.model):
-                found = measure(self._target, self._rendezvous, text[: max(2, min(len(text), room))], wanted, report)
+            found = self._measured(wanted, report)
             if file is not None and not found.refusal:
                 storage.write(file, found.as_dict())
         self._found, self.refusal = found, found.refusal
         self._governor = self._governed(found)
 
+    def _measured(self, wanted: Wanted, report: Report) -> Found:
+        """With the draft where it belongs, or on the first host on which it works."""
+        longest = self._target.context_length
+        room = _NEEDED if longest is None else longest - _NEEDED
+        text = self._text()
+        text, tried = text[: max(2, min(len(text), room))], list[Found]()
+        with wired_limit(self._target.model):
+            for host in ("", *self._hosts[1:]):
+                if host and self._rendezvous is not None:
+                    self._rendezvous.use(*wanted.ways[0], host=host)
+                tried.append(replace(measure(self._target, self._rendezvous, text, wanted, report), host=host))
+                if not tried[-1].refusal:
+                    return tried[-1]
+        return tried[0]
+
+    @property
+    def _hosts(self) -> Sequence[str]:
+        """Where the draft may be, where it belongs first; one that cannot be moved has none."""
+        return self._draft.hosts if isinstance(self._draft, Movable) else ()
+
     def _governed(self, found: Found) -> Governor | Moving:
-        draft = self._draft
         governor = partial(Governor, found.costs, self._reach(found), found.holds, backup=self._backup)
-        if not isinstance(draft, Movable) or len(draft.hosts) < 2:
+        if len(self._hosts) < 2:
             return governor()
+        here = found.host or self._hosts[0]
         # What it takes elsewhere is found out when that is of use: until then it is as here.
-        return Moving({host: governor(known=host == draft.hosts[0]) for host in draft.hosts})
+        return Moving({host: governor(known=host == here) for host in self._hosts}, here)
 
     def _text(self) -> list[int]:
         """Some tokens to begin with."""

@@ -219,7 +219,7 @@ def right_draft(model):
 def test_it_speculates_where_that_is_cheap_and_says_so(monkeypatch):
     monkeypatch.setattr(auto, "measure", None)  # nothing is measured
     model = zoo.tiny("qwen3")
-    with told(Engine(model, draft=right_draft(model), mode="auto"), costs(verify=0.1, plain_ms=50.0)) as engine:
+    with told(Engine(model, draft=right_draft(model), mode="auto"), costs(verify=5.0, plain_ms=500.0)) as engine:
         assert said(engine, count=100) == plain(model, count=100)
         stats = engine.stats
     assert stats.tokens_by_mode.get("mirror", 0) + stats.tokens_by_mode.get("sd", 0) > 60
@@ -251,6 +251,33 @@ def test_it_moves_a_draft_away_from_a_host_on_which_it_dies():
     assert stats.draft_host == "mlx"
     assert stats.accepted > 20
     assert any("the draft is moved to mlx" in line for line in stats.tried)
+
+
+def test_a_draft_that_fails_where_it_belongs_is_calibrated_elsewhere(tmp_path, monkeypatch):
+    monkeypatch.setenv("MIRROR_MLX_CACHE", str(tmp_path))
+
+    class Dies(AutoregressiveDraft):
+        def advance(self, keys):
+            raise RuntimeError("the compiler says no")
+
+    model = zoo.tiny("qwen3")
+
+    def run(elsewhere):
+        draft = Hosted("coreml", Dies(zoo.tiny("qwen3", seed=1)), {"mlx": lambda: elsewhere(zoo.tiny("qwen3", seed=1))})
+        with Engine(model, draft=draft, mode="auto") as engine:
+            engine.calibrate()
+            assert said(engine, count=60) == plain(model, count=60)
+            return engine.calibration[0], engine._auto._governor.ask().setting.host or engine._auto._governor._here
+
+    for _ in range(2):  # measured, then read
+        found, here = run(AutoregressiveDraft)
+        assert (found.refusal, found.host, here) == ("", "mlx", "mlx")
+        assert found.costs.drafts
+    for file in (tmp_path / "calibration").iterdir():
+        file.unlink()
+    found, here = run(Dies)
+    assert "the compiler says no" in found.refusal
+    assert (found.host, here) == ("", "coreml")
 
 
 def test_a_calibration_that_no_longer_holds_is_made_anew(tmp_path, monkeypatch):

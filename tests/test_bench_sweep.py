@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from mirror_mlx.bench import law as laws
 from mirror_mlx.bench.equation import Parts, law
+from mirror_mlx.bench.figures import Step
 from mirror_mlx.bench.sweep import FACTORS, compared, points
 from mirror_mlx.cli.main import main
 from mirror_mlx.errors import UsageError
@@ -72,27 +73,41 @@ def test_points_vary_one_factor_at_a_time():
         list(points(base, ("luck",)))
 
 
-def test_the_measured_step_is_weighed_by_kind():
+def step(wall, verify=99, passes=(10, 10, 10), glue=10):
+    wall, verify, glue, *passes = (ms * 1_000_000 for ms in (wall, verify, glue, *passes))
+    return Step(wall, verify, 0, 0, glue, tuple(passes), (), 3, 20, "hit")
+
+
+def test_every_step_is_predicted_from_its_own_parts():
     found = {
-        "steps_by_next": {"hit": 9, "jit": 1}, "step_ms_by_next": {"hit": 100.0, "jit": 130.0}, "verify_ms": 99.0,
+        "step_ms_by_next": {"hit": 100.0, "jit": 130.0}, "verify_ms": 99.0,
         "tapped_verify_ms": 95.0, "beside_draft_verify_ms": 99.0, "commit_ms": 1.0, "own_share": None,
         "tap_ms": 40.0, "pass_ms": 10.0, "beside_pass_ms": 10.0, "glue_ms": 10.0, "late_pass_ms": 0.0,
         "passes": 3, "roots": 20.0, "width": None, "rendezvous_us": 0.0, "hit_rate": 0.9, "tokens_per_step": 3.0,
         "hidden_share": 1.0, "identical": True, "other_programs_cores": None,
     }  # fmt: skip
-    row = compared(found, "hybrid")
+    steps = [step(100)] * 9 + [step(130)]
+    row = compared(found, steps, "hybrid")
     assert row["measured_ms"] == 103
     assert row["predicted_ms"] == pytest.approx(103)
     assert row["error"] == pytest.approx(0, abs=1e-9)
     assert row["alone_error"] == pytest.approx(-5 / 103)
-    # A second group of roots goes on until the next step has begun, whose glue waits for it.
-    pressed = found | {"roots": 24, "width": 19, "beside_pass_ms": 19.0}
-    assert compared(pressed, "draft")["predicted_ms"] > compared(pressed | {"width": 24}, "draft")["predicted_ms"]
-    late = compared(found | {"late_pass_ms": 8.0}, "hybrid")
-    assert row["predicted_miss_ms"] - late["predicted_miss_ms"] == pytest.approx(3 * 2.0)
     assert row["fits"]
-    assert compared(found, "draft")["tap_rollout_ms"] == 0
-    assert compared(found, "tap")["own_rollout_ms"] == 0
+    # One in which the draft was slow, as slow steps go: on average its rollouts would fit.
+    uneven = compared(found, [*steps[1:], step(110, passes=(30, 30, 40))], "draft")
+    assert row["predicted_ms"] + 1 < uneven["predicted_ms"]
+    assert uneven["fits"]
+    # A second group of roots goes on until the next step has begun, whose glue waits for it.
+    pressed = found | {"roots": 24, "width": 19}
+    busy = [step(100, passes=(19, 19, 19))]
+    assert (
+        compared(pressed, busy, "draft")["predicted_ms"]
+        > compared(pressed | {"width": 24}, busy, "draft")["predicted_ms"]
+    )
+    late = compared(found | {"late_pass_ms": 8.0}, steps, "hybrid")
+    assert row["predicted_miss_ms"] - late["predicted_miss_ms"] == pytest.approx(3 * 2.0)
+    assert compared(found, steps, "draft")["tap_rollout_ms"] == 0
+    assert compared(found, steps, "tap")["own_rollout_ms"] == 0
 
 
 def test_the_command(folder, capsys, tmp_path):

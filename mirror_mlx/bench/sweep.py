@@ -8,13 +8,15 @@ verification without a draft anywhere is beside that: how much they disturb each
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import ceil
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 from mirror_mlx.bench import law
 from mirror_mlx.bench.equation import FACTORS, Parts
 from mirror_mlx.bench.equation import law as predicted
+from mirror_mlx.bench.figures import Step, steps_of
 from mirror_mlx.errors import UsageError
 
 Report = Callable[[int, str], None]
@@ -55,9 +57,11 @@ def measure(base: law.Settings, factors: Sequence[str], report: Report = lambda 
     for number, point in enumerate(todo):
         label = "base" if point.factor is None else f"{point.factor} {point.value:g}"
         report(number, label)
-        found, _ = law.measure(point.settings)
-        lab = lab or found["lab"]
-        rows.append({"factor": point.factor, "value": point.value} | compared(found, point.settings.predictor))
+        measured, runs = law.measure(point.settings)
+        steps = [step for run in runs for step in steps_of(run.trace, point.settings.num_draft_tokens)]
+        lab = lab or measured["lab"]
+        row = compared(measured, steps, point.settings.predictor)
+        rows.append({"factor": point.factor, "value": point.value} | row)
     report(len(todo), "done")
     found: dict[str, Any] = {"points": rows, "lab": lab}
     for name in ("error", "alone_error"):
@@ -66,25 +70,36 @@ def measure(base: law.Settings, factors: Sequence[str], report: Report = lambda 
     return found
 
 
-def compared(found: dict[str, Any], predictor: str) -> dict[str, Any]:
-    """Figures of one `law.measure` beside the law's. The measured step is the mean over its kinds' medians, so that a
-    few disturbed steps do not count."""
-    counts, times = found["steps_by_next"], found["step_ms_by_next"]
-    measured = sum(counts[kind] * times[kind] for kind in counts) / sum(counts.values())
+def compared(found: dict[str, Any], steps: Sequence[Step], predictor: str) -> dict[str, Any]:
+    """Figures of one `law.measure` beside the law's, which is asked for every one of its steps: verifications and
+    passes vary, and who waits for the slower of two waits longer than for the slower of their means."""
     parts = Parts(
         found["beside_draft_verify_ms"] + found["commit_ms"], found["tap_ms"] if predictor != "draft" else None,
         found["beside_pass_ms"] or found["pass_ms"], found["passes"], found["rendezvous_us"] / 1e3, found["glue_ms"],
         found["late_pass_ms"] or None, ceil(found["roots"] / found["width"]) if found["width"] else 1,
     )  # fmt: skip
     share = 1.0 if found["own_share"] is None else found["own_share"]
-    said, alone = (
-        predicted(of, found["hit_rate"], own=predictor != "tap", own_share=share)
-        for of in (parts, replace(parts, verify=found["tapped_verify_ms"]))
-    )
+    asked = partial(predicted, hit_rate=found["hit_rate"], own=predictor != "tap", own_share=share)
+    said = [asked(_of(step, parts, found)) for step in steps]
+    usual, alone = asked(parts), asked(replace(parts, verify=found["tapped_verify_ms"]))
+    measured, expected = (fmean(times) for times in ([step.wall / 1e6 for step in steps], [one.mean for one in said]))
     return {
-        "measured_ms": measured, "predicted_ms": said.mean, "error": said.mean / measured - 1,
+        "measured_ms": measured, "predicted_ms": expected, "error": expected / measured - 1,
         "alone_error": alone.mean / measured - 1,
-        "predicted_hit_ms": said.hit, "predicted_miss_ms": said.miss, "step_ms_by_next": times,
-        "own_rollout_ms": said.own, "tap_rollout_ms": said.tapped, "fits": max(said.own, said.tapped) <= parts.verify,
+        "predicted_hit_ms": fmean(one.hit for one in said), "predicted_miss_ms": fmean(one.miss for one in said),
+        "step_ms_by_next": found["step_ms_by_next"],
+        "own_rollout_ms": usual.own, "tap_rollout_ms": usual.tapped,
+        "fits": max(usual.own, usual.tapped) <= parts.verify,
         **{name: found[name] for name in _SHOWN},
     }  # fmt: skip
+
+
+def _of(step: Step, parts: Parts, found: dict[str, Any]) -> Parts:
+    """The parts of one step: its own where it has them."""
+    verify = step.verify / 1e6
+    return replace(
+        parts, verify=verify + found["commit_ms"],
+        tap=None if parts.tap is None else parts.tap * verify / found["beside_draft_verify_ms"],
+        one_pass=fmean(step.passes) / 1e6 if step.passes else parts.one_pass,
+        glue=step.glue / 1e6 if step.glue else parts.glue,
+    )  # fmt: skip

@@ -51,22 +51,26 @@ class Found:
     holds    the share of proposals that held, by way
     names    whether the draft names roots of its own
     refusal  why the draft has no costs
+    host     where the draft was, of one that runs on several; "": where it belongs
     """
 
     costs: Costs
     holds: Mapping[Way, float] = field(default_factory=dict)
     names: bool = True
     refusal: str = ""
+    host: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         holds = [[streams, exact, share] for (streams, exact), share in self.holds.items()]
-        return {"costs": self.costs.as_dict(), "holds": holds, "names": self.names, "refusal": self.refusal}
+        return {"costs": self.costs.as_dict(), "holds": holds, "names": self.names, "refusal": self.refusal,
+                "host": self.host}  # fmt: skip
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> "Found":
         """Raises KeyError, TypeError or ValueError for what `as_dict` did not write."""
         holds = {(int(streams), bool(exact)): float(share) for streams, exact, share in given["holds"]}
-        return cls(Costs.from_dict(given["costs"]), holds, bool(given["names"]), str(given["refusal"]))
+        costs, names = Costs.from_dict(given["costs"]), bool(given["names"])
+        return cls(costs, holds, names, str(given["refusal"]), str(given["host"]))
 
 
 class _Told:

@@ -16,12 +16,15 @@ _REST = 512  # tokens for which a host is left alone on which the draft has died
 
 
 class Moving:
-    """A policy. governors: by host, where the draft belongs first."""
+    """A policy. governors: by host, where the draft belongs first; here: where it begins, elsewhere if it failed there;
+    "": where it belongs."""
 
-    def __init__(self, governors: Mapping[str, Governor]) -> None:
+    def __init__(self, governors: Mapping[str, Governor], here: str = "") -> None:
         self._governors = dict(governors)
-        self._home = self._here = self._probing = next(iter(self._governors))
-        self._failures = self._rests = 0  # at home; so many tokens more is it left alone
+        self._home = next(iter(self._governors))
+        self._here = self._probing = here or self._home
+        self._failures = int(self._here != self._home)  # at home
+        self._rests = _REST * self._failures  # so many tokens more is it left alone
         self._tried: list[str] = []
         self._unsaid = 0.0  # ms of steps that only the active one was told of
 
