@@ -17,8 +17,9 @@ $(STAMP): pyproject.toml
 chat: setup
 	@$(BIN)/mirror-mlx chat $(ARGS)
 
+# One process for each core; a file's tests stay together, since its fixtures are made once.
 test: setup lint
-	$(BIN)/pytest $(ARGS)
+	$(BIN)/pytest --numprocesses auto --dist loadfile $(ARGS)
 
 test-all: setup lint
 	$(BIN)/pytest -m "not metal and not ane" $(ARGS)
