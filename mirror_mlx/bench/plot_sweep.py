@@ -30,7 +30,9 @@ def draw(found: dict[str, Any], file: Path) -> None:
         fitting = [value for value, p in lengths if p["fits"]]
         if fitting:
             window.axvspan(min(at), max(fitting), color="0.93", zorder=0, label="the rollout fits")
-        window.legend(loc="lower right")
+        for axes in (window, time):
+            axes.margins(y=0.2)
+        window.legend(loc="upper center", ncols=2)
     for factor, mark in (("kappa", "o-"), ("exit_layer", "s--")):
         if of := over(factor):
             label = "κ" if factor == "kappa" else "layers before the tap"
