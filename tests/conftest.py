@@ -3,6 +3,7 @@
 import mirror_mlx  # isort: skip  # noqa: F401  (loads OpenBLAS; must come before mlx)
 import json
 import os
+import signal
 import tempfile
 import threading
 import time
@@ -10,6 +11,8 @@ import time
 import pytest
 from hypothesis import settings
 
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a background job: Ctrl-C is to be tested there too
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 settings.register_profile("house", deadline=None, max_examples=30, derandomize=True)
 settings.load_profile("house")
 os.environ["MIRROR_MLX_CACHE"] = tempfile.mkdtemp(prefix="mirror-mlx-")  # no test leaves a calibration behind
