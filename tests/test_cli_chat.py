@@ -246,3 +246,10 @@ def test_every_conversation_draws_anew(capsys, monkeypatch, folder):
         assert said[0] != said[1]
         outs.append(said)
     assert outs[0] == outs[1]
+
+
+def test_what_the_draft_is(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.StringIO("q\n"))
+    assert main(["chat", "--mode", "mirror", "--draft-host", "mlx"]) == 0
+    said = capsys.readouterr().out
+    assert "the pair's own · qwen3 · 1.7 M parameters · 3 streams · on mlx" in said

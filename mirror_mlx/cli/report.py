@@ -31,10 +31,12 @@ def models(engine: "Engine", args: argparse.Namespace) -> list[tuple[str, str]]:
     drafter = getattr(engine.draft, "model", None)
     if drafter is not None:
         draft += [getattr(drafter, "model_type", ""), f"{count(get_total_parameters(drafter))} parameters"]
+    if streams := getattr(engine.draft, "trained_streams", None):
+        draft.append(f"{streams} streams")
     if host := getattr(engine.draft, "host", ""):
         draft.append(f"on {host}")
     mode = _MODES[engine.options.mode if drafted else "ar"]
-    return [("target", " · ".join(filter(None, parts))), ("draft", " · ".join(draft)), ("mode", mode)]
+    return [("target", " · ".join(filter(None, parts))), ("draft", " · ".join(filter(None, draft))), ("mode", mode)]
 
 
 def count(number: int) -> str:

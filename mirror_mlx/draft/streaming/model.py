@@ -61,7 +61,7 @@ class StreamingModel(nn.Module):
         super().__init__()
         if group is not None and group.size() != config.tracks:
             raise ValueError(f"the draft has {config.tracks} tracks and the group {group.size()} processes")
-        self.config = config
+        self.config, self.model_type = config, config.track["model_type"]
         self._group = group
         self.here = range(config.tracks) if group is None else range(group.rank(), group.rank() + 1)
         model_class, args_class = _get_classes(config.track)
