@@ -18,6 +18,7 @@ from mirror_mlx.worker import Ticket
 
 _PATIENCE = 2.0  # seconds for two of the draft's passes; one that takes longer is of no use, and need not be known
 _BUDGET = 1.0  # seconds for each way in which the draft proposes, after which no more is begun
+_BESIDE = 3  # verifications measured beside it
 _POSITIONS = 4  # where the draft's proposals are compared with the target's text
 
 
@@ -60,7 +61,11 @@ class Drafted:
         glue = median(self._glue) if self._glue else min(alone.values())
         self._one = {}
         if self._in_time:
-            self._rolled(self._roots, busy=True)
+            text = list(self._tokens)
+            self._target.prefill(text[:-1], Sampler(Sampling()))
+            list(steps(self._target, text, self._length, 1))  # which has the end of the prompt to do as well
+            for _ in range(_BESIDE):
+                self._rolled(self._roots, beside=text)
         curve = Curve.of(alone)
         factors = [ms / max(curve.at(branches), 1e-9) for branches, times in self._one.items() for ms in times]
         return DraftCosts(
@@ -110,16 +115,16 @@ class Drafted:
             late=1 if roots else None,
         )  # fmt: skip
 
-    def _rolled(self, roots: int, busy: bool = False) -> None:
-        """A step: glue, two passes over the branches of so many roots, a window after a miss."""
+    def _rolled(self, roots: int, beside: list[int] | None = None) -> None:
+        """A step: glue, two passes over the branches of so many roots, a window after a miss. beside: what the target
+        goes on with meanwhile."""
         trace, tokens = Trace(), self._tokens
         self._draft.begin(Sampling(), trace, tokens[:-1])
         ticket = self._draft.start(0, self._plan([tokens[-1]] * self._length, roots), tokens)
         if ticket is None:
             raise FailedError(str(self._draft.fault))
-        if busy:
-            self._target.prefill(tokens[:-1], Sampler(Sampling()))
-            self._beside += [whole for _, whole in steps(self._target, list(tokens), self._length, 2)][1:]
+        if beside is not None:
+            self._beside += [whole for _, whole in steps(self._target, beside, self._length, 1)]
         self._wait(ticket, 2)
         self.names &= ticket.round.own > 0
         missed = next(t for t in range(self._target.vocab_size) if (0, t) not in ticket.round.cache)

@@ -18,6 +18,7 @@ from mirror_mlx.messages import HITS
 from mirror_mlx.tuning.belief import Beliefs
 from mirror_mlx.tuning.choice import Reach, best
 from mirror_mlx.tuning.costs import Costs, Way
+from mirror_mlx.tuning.curve import Curve
 from mirror_mlx.tuning.policy import Account, Ask, Probed, Stepped
 from mirror_mlx.tuning.running import Ratio, Shape
 from mirror_mlx.tuning.throughput import Setting, predict
@@ -68,6 +69,7 @@ class Governor:
         self._beliefs = Beliefs(costs.drafts, holds, backup)
         self._target, self._draft, self._step = Ratio(), Ratio(), Ratio()
         self._plain, self._shape = Ratio(), Shape(costs.verify)
+        self._slower = Shape(Curve.of({1: costs.slower}))  # what a verification takes beside the draft ÷ alone
         self._spent = self._lost = 0.0
         self._steps = self._stretch = 0
         self._unchecked, self._checks = 0, 0  # tokens since plain decoding was measured amid speculation, and how often
@@ -90,7 +92,7 @@ class Governor:
         slow = self._target.value * self._scale
         self.costs = replace(
             base, plain=base.plain * self._plain.value, verify=self._shape.curve.scaled(slow), tap=base.tap * slow,
-            drafts=drafts,
+            slower=self._slower.curve.at(1), drafts=drafts,
         )  # fmt: skip
         rows = [self.costs.verify.at(count) for count in range(1, self._reach.length + 2)]
         self._rows = [after - before for before, after in pairwise(rows)]
@@ -157,15 +159,27 @@ class Governor:
 
     @property
     def _varied(self) -> Setting:
-        """As was decided, and now and then with windows a size longer or shorter: what those cost, and whether more
-        proposals hold, is not known where only one size is ever seen."""
+        """As was decided, and now and then with windows a size longer or shorter, or beside the target instead of
+        in turns: what that costs, and whether more proposals hold, is not known where only one thing is ever done."""
         turn, last = divmod(self._steps, _VARY)
         if last != _VARY - 1:
             return self._setting
         setting, lengths = self._setting, self._reach.lengths()
+        if setting.mode == "sd" and self._reach.predictors and turn % 4 < 2:
+            return self._beside
         place = lengths.index(setting.length) + (1 if turn % 2 else -1)
         length = lengths[min(max(place, 0), len(lengths) - 1)]
         return replace(setting, length=length, late=length if setting.mode == "sd" else min(length, setting.late))
+
+    @property
+    def _beside(self) -> Setting:
+        """What is decided in turns, done beside the target."""
+        reach, setting = self._reach, self._setting
+        exit_layer = reach.exits[len(reach.exits) // 2] if reach.exits else 0
+        return replace(
+            setting, mode="mirror", late=setting.length if reach.waits else 0, roots=reach.counts()[-1],
+            predictor=reach.predictors[0], exit_layer=exit_layer,
+        )  # fmt: skip
 
     @property
     def probe(self) -> Setting:
@@ -239,11 +253,16 @@ class Governor:
     def _learn(self, fact: Stepped) -> None:
         """How long both devices took."""
         base, rows = self._base, fact.length + 1
-        verify = self._shape.curve.at(rows)
-        if fact.setting.mode == "mirror":
-            verify = verify * base.slower + (base.tap if fact.setting.predictor != "draft" else 0.0)
+        verify, mirror = self._shape.curve.at(rows), fact.setting.mode == "mirror"
+        if mirror:
+            verify *= self._slower.curve.at(1)
+            verify += base.tap if fact.setting.predictor != "draft" else 0.0
         ratio = fact.target / max(verify, 1e-9)
-        self._shape.saw(rows, ratio / self._target.value)
+        # Which of these is wrong is not said by this step alone, but by others with other rows, or without the draft.
+        off = ratio / self._target.value
+        self._shape.saw(rows, off)
+        if mirror:
+            self._slower.saw(1, off)
         self._target.saw(ratio)
         draft = base.drafts.get(fact.setting.way)
         slower = draft.slower if draft is not None and fact.setting.mode == "mirror" else 1.0

@@ -184,7 +184,7 @@ class Shape:
 
     _NEW = 0.1
     _FAR = 1.3
-    """An interruption."""
+    """What is further off may be an interruption, and counts for no more than that."""
     _MOST = 2.0
 
     def __init__(self, curve: Curve) -> None:
@@ -194,8 +194,7 @@ class Shape:
 
     def saw(self, count: float, ratio: float) -> None:
         """So many took so many times what this curve says."""
-        if not 1 / self._FAR < ratio < self._FAR:
-            return
+        ratio = min(max(ratio, 1 / self._FAR), self._FAR)
         counts = [at for at, _ in self._base.points]
         after = next((place for place, at in enumerate(counts) if at >= count), len(counts) - 1)
         before = max(0, after - 1)
