@@ -11,12 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from world import World, play
 
+from mirror_mlx.tuning.belief import Beliefs
 from mirror_mlx.tuning.choice import Reach, best
 from mirror_mlx.tuning.costs import Costs
 from mirror_mlx.tuning.curve import Curve
 from mirror_mlx.tuning.fanout import geometric, greedy, uniform
 from mirror_mlx.tuning.governor import Governor
 from mirror_mlx.tuning.moving import Moving
+from mirror_mlx.tuning.policy import Stepped
 from mirror_mlx.tuning.running import Acceptance, Confidence, Ranks
 from mirror_mlx.tuning.throughput import Setting, predict
 from mirror_mlx.tuning.worth import Worth
@@ -349,3 +351,16 @@ def reached(true, believed):
         _, rate = best(true, REACH, lambda setting, world=world: world)
         shares.append(1000 / sum(ms for _, ms in said[1500:]) / rate)
     return sum(shares) / len(shares)
+
+
+def test_windows_of_streams_tell_what_the_main_stream_alone_is_worth():
+    trust, main = Setting("mirror", 7, 7, 16, "draft", way=(2, False)), Setting("mirror", 7, 7, 16, "draft")
+    beliefs = Beliefs([(0, False), (2, False)], {}, False)
+    chance = random.Random(3)
+    for _ in range(400):
+        accepted = 0
+        while accepted < 7 and chance.random() < (0.9 if accepted in (0, 1, 4) else 0.5):  # passes of 1, 3 and 3
+            accepted += 1
+        beliefs.stepped(Stepped(trust, 7, accepted, target=1.0, whole=1.0, source="hit", by="hit"))
+    assert [round(rate, 1) for rate in beliefs.of(main).alive(2)] == pytest.approx([0.9, 0.8], abs=0.11)
+    assert beliefs.of(main).alive(4)[3] > 0.5 > beliefs.of(trust).alive(4)[3]

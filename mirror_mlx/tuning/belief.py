@@ -57,6 +57,7 @@ class Beliefs:
         self._sure = {way: Confidence() for way in self._alive}
         self._ranks: dict[Predictor, Ranks] = {predictor: Ranks() for predictor in PREDICTORS}
         self._proposer = _Proposer(backup)
+        self._made: Setting | None = None  # what the next window was asked for with, if it came from a step
 
     def of(self, setting: Setting) -> Believed:
         return Believed(self._alive[_alike(setting.way)], self._ranks[setting.predictor], self._proposer)
@@ -66,17 +67,32 @@ class Beliefs:
         return self._sure[_alike(way)]
 
     def stepped(self, fact: Stepped) -> None:
+        made, self._made = self._made or fact.setting, fact.setting
         if not self._drafts or fact.by in ("lookup", "empty"):
             self._proposer.saw(fact.length, fact.accepted)
         if fact.length and (fact.by != "lookup" or not self._drafts):
-            self._compared(fact.setting.way, fact.length, fact.accepted, fact.confidences)
+            self._compared(made.way, fact.length, fact.accepted, fact.confidences)
+            self._main(made, fact.length, fact.accepted)
         if fact.opened:
             self._ranks[fact.setting.predictor].saw(fact.place, fact.opened)
             if fact.setting.predictor == "hybrid" and fact.own:
                 own = fact.place if fact.place is not None and fact.place < fact.own else None
                 self._ranks["draft"].saw(own, fact.own)
 
+    def _main(self, made: Setting, length: int, accepted: int) -> None:
+        """What a window of streams says of the main stream alone, which proposed the first token of each pass: at the
+        other places it is as likely right as it is at its own."""
+        streams, exact = made.way
+        main = self._alive[0, False]
+        if not streams or exact:
+            return
+        short = 1 + (made.length - 1) % (1 + streams)  # the first pass is the short one
+        own = {0, *range(short, length, 1 + streams)}
+        reached = range(min(length, accepted + 1))
+        main.counted([float(accepted > place) if place in own else main.mean for place in reached])
+
     def probed(self, fact: Probed) -> None:
+        self._made = None
         if not self._drafts:
             self._proposer.saw(fact.length, fact.accepted)
         self._compared(fact.way, fact.length, fact.accepted, fact.confidences)

@@ -43,12 +43,22 @@ class Acceptance:
 
     def saw(self, length: int, accepted: int) -> None:
         """A window of `length` proposals was verified."""
-        for place in range(min(length, accepted + 1)):
+        self.counted([float(accepted > place) for place in range(min(length, accepted + 1))])
+
+    def counted(self, held: Sequence[float]) -> None:
+        """By place, of those that verification came to: 1 where the proposal held, 0 where it did not, between the two
+        where that is only known to be so likely."""
+        for place, share in enumerate(held):
             if place == len(self._held):
                 self._held.append(self._held[-1])
                 self._tried.append(self._tried[-1])
-            self._held[place] = _KEEP * self._held[place] + (accepted > place)
+            self._held[place] = _KEEP * self._held[place] + share
             self._tried[place] = _KEEP * self._tried[place] + 1
+
+    @property
+    def mean(self) -> float:
+        """Over all places."""
+        return sum(self._held) / sum(self._tried)
 
     def rates(self) -> list[float]:
         """By place; those beyond are taken to be as the last."""
