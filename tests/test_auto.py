@@ -286,10 +286,10 @@ def test_a_calibration_that_no_longer_holds_is_made_anew(tmp_path, monkeypatch):
     with Engine(model, draft=AutoregressiveDraft(zoo.tiny("qwen3", seed=1)), mode="auto") as engine:
         engine.calibrate()
         (file,) = (tmp_path / "calibration").iterdir()
-        engine._auto._governor._plain.value = 0.9
+        engine._auto._governor._observed._plain.value = 0.9
         engine.close()
         assert file.exists()
-        engine._auto._governor._plain.value = 0.5  # twice as fast as when it was calibrated
+        engine._auto._governor._observed._plain.value = 0.5  # twice as fast as when it was calibrated
     assert not file.exists()
 
 

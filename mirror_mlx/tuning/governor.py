@@ -18,9 +18,8 @@ from mirror_mlx.messages import HITS
 from mirror_mlx.tuning.belief import Beliefs
 from mirror_mlx.tuning.choice import Reach, best
 from mirror_mlx.tuning.costs import Costs, Way
-from mirror_mlx.tuning.curve import Curve
+from mirror_mlx.tuning.observed import Observed
 from mirror_mlx.tuning.policy import Account, Ask, Probed, Stepped
-from mirror_mlx.tuning.running import Ratio, Shape
 from mirror_mlx.tuning.throughput import Setting, predict
 
 _BETTER = 1.03  # times the rate before something else is done
@@ -40,8 +39,6 @@ _CHECK = 6  # tokens decoded plainly amid speculation, to know what they take
 _CHECKS = 0.005  # of the time goes into that
 _OFTEN = 64  # tokens between two such checks, at least
 _AWAY = 128  # and that many where the draft is not where it belongs
-_SLOW = 1.5  # times what a pass took when it was calibrated
-_FASTER = 0.75  # of what was calibrated: it was disturbed then
 
 
 class Governor:
@@ -64,16 +61,13 @@ class Governor:
         backup: bool = False,
         known: bool = True,
     ) -> None:
-        self._base, self._reach = costs, reach
+        self._reach, self._observed = reach, Observed(costs)
         self._known, self._away = known, not known
         self._beliefs = Beliefs(costs.drafts, holds, backup)
-        self._target, self._draft, self._step = Ratio(), Ratio(), Ratio()
-        self._plain, self._shape = Ratio(), Shape(costs.verify)
-        self._slower = Shape(Curve.of({1: costs.slower}))  # what a verification takes beside the draft ÷ alone
         self._spent = self._lost = 0.0
         self._steps = self._stretch = 0
         self._unchecked, self._checks = 0, 0  # tokens since plain decoding was measured amid speculation, and how often
-        self.costs, self._scale, self._rows = costs, 1.0, [0.0]
+        self._rows = [0.0]
         self._wish = self._setting = Setting("ar")
         self._rate = 1 / costs.plain
         self._tried: list[str] = []
@@ -81,19 +75,12 @@ class Governor:
 
     # What holds now.
 
+    @property
+    def costs(self) -> Costs:
+        return self._observed.costs
+
     def _rescale(self) -> None:
-        """What things cost: as calibrated, and as slow as the devices have been of late."""
-        base, slow = self._base, self._draft.value
-        drafts = {
-            way: replace(draft, glue=draft.glue.scaled(slow), one=draft.one.scaled(slow))
-            for way, draft in base.drafts.items()
-        }
-        self._scale = self._step.value
-        slow = self._target.value * self._scale
-        self.costs = replace(
-            base, plain=base.plain * self._plain.value, verify=self._shape.curve.scaled(slow), tap=base.tap * slow,
-            slower=self._slower.curve.at(1), drafts=drafts,
-        )  # fmt: skip
+        self._observed.rescale()
         rows = [self.costs.verify.at(count) for count in range(1, self._reach.length + 2)]
         self._rows = [after - before for before, after in pairwise(rows)]
 
@@ -114,7 +101,7 @@ class Governor:
     @property
     def slow(self) -> bool:
         """Whether the draft's device takes much longer than it should."""
-        return self._draft.value > _SLOW
+        return self._observed.slow
 
     @property
     def _may_try(self) -> bool:
@@ -227,12 +214,13 @@ class Governor:
         self._unchecked += fact.accepted + 1
         if fact.opening:  # plain decoding would have the end of the prompt to do as well
             return
-        self._learn(fact)
+        self._observed.verified(fact)
+        self._passed(fact.setting.way, fact.one_pass, fact.branches, beside=fact.setting.mode == "mirror")
         costs, plain = self.costs, self.costs.plain
         expected = predict(costs, fact.setting, self._beliefs.of(fact.setting))
         hit = expected.hit if fact.source in HITS else expected.miss
         hit += costs.verify.at(fact.length + 1) - costs.verify.at(fact.setting.length + 1)  # the window was shorter
-        self._step.saw(self._scale * fact.whole / max(hit, 1e-9))
+        self._observed.lasted(fact.whole, hit)
         self._spent += fact.whole
         self._lost = max(0.0, self._lost + fact.whole - (fact.accepted + 1) * plain)
         self._steps += 1
@@ -250,44 +238,23 @@ class Governor:
         elif self._lost > self._allowed:
             self.park(f"{self._lost / self.costs.plain:.1f} tokens' time lost")
 
-    def _learn(self, fact: Stepped) -> None:
-        """How long both devices took."""
-        base, rows = self._base, fact.length + 1
-        verify, mirror = self._shape.curve.at(rows), fact.setting.mode == "mirror"
-        if mirror:
-            verify *= self._slower.curve.at(1)
-            verify += base.tap if fact.setting.predictor != "draft" else 0.0
-        ratio = fact.target / max(verify, 1e-9)
-        # Which of these is wrong is not said by this step alone, but by others with other rows, or without the draft.
-        off = ratio / self._target.value
-        self._shape.saw(rows, off)
-        if mirror:
-            self._slower.saw(1, off)
-        self._target.saw(ratio)
-        draft = base.drafts.get(fact.setting.way)
-        slower = draft.slower if draft is not None and fact.setting.mode == "mirror" else 1.0
-        self._passed(fact.setting.way, fact.one_pass, fact.branches, slower)
-
-    def _passed(self, way: Way, ms: float | None, branches: int, slower: float) -> None:
+    def _passed(self, way: Way, ms: float | None, branches: int, *, beside: bool = False) -> None:
         """How long a pass took."""
-        draft = self._base.drafts.get(way)
-        if draft is not None and ms is not None:
+        if ms is not None and way in self.costs.drafts:
             self._known = True
-            ratio = ms / max(draft.one.at(branches) * slower, 1e-9)
-            if ratio * _SLOW < self._draft.value:
-                self._stretch = -1  # the device has recovered, it seems: soon there is another look
-            self._draft.saw(ratio)
+            if self._observed.passed(way, ms, branches, beside=beside):
+                self._stretch = -1  # soon there is another look
 
     def plained(self, tokens: int, ms: float) -> None:
         """A stretch of plain decoding is over; the first token's time, which nothing hides, is not part of it."""
         if tokens > 0:
-            self._plain.saw(ms / tokens / self._base.plain, tokens)
+            self._observed.plained(tokens, ms)
             self._spent += ms
 
     def probed(self, fact: Probed) -> None:
         """A window was proposed beside a stretch of plain decoding. One that holds is followed up soon."""
         self._beliefs.probed(fact)
-        self._passed(fact.way, fact.one_pass, 1, 1.0)
+        self._passed(fact.way, fact.one_pass, 1)
         if 4 * fact.accepted >= 3 * fact.length > 0:
             self._stretch = -1
 
@@ -296,8 +263,7 @@ class Governor:
         self._unchecked, self._checks = 0, self._checks + 1
         if not self.parked:
             self._judge()
-            # The device is as slow as plain decoding says; if verification is slower, that is for its rows to learn.
-            self._target = Ratio(self._plain.value)
+            self._observed.anchored()
             return
         self._stretch += 1
         self.rested()
@@ -305,11 +271,9 @@ class Governor:
             self.resume()
 
     def rested(self, ms: float = 0.0) -> None:
-        """What steps took is long past: the target is as slow as it is now, and what else there was may be over. ms: of
-        the time since, what was not told by `plained`."""
+        """What steps took is long past. ms: of the time since, what was not told by `plained`."""
         self._spent += ms
-        self._target = Ratio(self._plain.value)
-        self._step = Ratio(1 + (self._step.value - 1) / 2)
+        self._observed.rested()
 
     def resume(self) -> None:
         """Speculate, where that is expected to pay."""
@@ -331,9 +295,8 @@ class Governor:
 
     @property
     def drifted(self) -> bool:
-        """Whether the target is much faster than it was when it was calibrated. (It may be slower for many reasons, a
-        long text among them.)"""
-        return min(self._plain.value, self._target.value) < _FASTER
+        """Whether the target is much faster than it was when it was calibrated."""
+        return self._observed.drifted
 
     def park(self, why: str) -> None:
         """Decode plainly."""

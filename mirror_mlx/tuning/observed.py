@@ -1,0 +1,88 @@
+"""What target and draft take now: as calibrated, as slow as the devices have been of late, and bent to what steps of
+different kinds have shown. Pure: facts in, `Costs` out.
+"""
+
+from dataclasses import replace
+
+from mirror_mlx.tuning.costs import Costs, Way
+from mirror_mlx.tuning.curve import Curve
+from mirror_mlx.tuning.policy import Stepped
+from mirror_mlx.tuning.running import Ratio, Shape
+
+_SLOW = 1.5  # times what a pass took when it was calibrated
+_FASTER = 0.75  # of what was calibrated: it was disturbed then
+
+
+class Observed:
+    """costs: as of the last `rescale`."""
+
+    def __init__(self, costs: Costs) -> None:
+        self.costs = self._base = costs
+        self._target, self._draft, self._plain = Ratio(), Ratio(), Ratio()
+        self._step, self._scale = Ratio(), 1.0  # a step ÷ what its parts come to, and what of that is in `costs`
+        self._shape = Shape(costs.verify)
+        self._slower = Shape(Curve.of({1: costs.slower}))  # what a verification takes beside the draft ÷ alone
+
+    def rescale(self) -> None:
+        base, slow = self._base, self._draft.value
+        drafts = {
+            way: replace(draft, glue=draft.glue.scaled(slow), one=draft.one.scaled(slow))
+            for way, draft in base.drafts.items()
+        }
+        self._scale = self._step.value
+        slow = self._target.value * self._scale
+        self.costs = replace(
+            base, plain=base.plain * self._plain.value, verify=self._shape.curve.scaled(slow), tap=base.tap * slow,
+            slower=self._slower.curve.at(1), drafts=drafts,
+        )  # fmt: skip
+
+    @property
+    def slow(self) -> bool:
+        """Whether the draft's device takes much longer than it should."""
+        return self._draft.value > _SLOW
+
+    @property
+    def drifted(self) -> bool:
+        """Whether the target is much faster than it was when it was calibrated. (It may be slower for many reasons, a
+        long text among them.)"""
+        return min(self._plain.value, self._target.value) < _FASTER
+
+    def verified(self, fact: Stepped) -> None:
+        """The target's part of a step."""
+        base, rows = self._base, fact.length + 1
+        verify, mirror = self._shape.curve.at(rows), fact.setting.mode == "mirror"
+        if mirror:
+            verify *= self._slower.curve.at(1)
+            verify += base.tap if fact.setting.predictor != "draft" else 0.0
+        ratio = fact.target / max(verify, 1e-9)
+        # Which of these is wrong is not said by this step alone, but by others with other rows, or without the draft.
+        off = ratio / self._target.value
+        self._shape.saw(rows, off)
+        if mirror:
+            self._slower.saw(1, off)
+        self._target.saw(ratio)
+
+    def lasted(self, whole: float, expected: float) -> None:
+        """A step, where `costs` make so many ms of it."""
+        self._step.saw(self._scale * whole / max(expected, 1e-9))
+
+    def passed(self, way: Way, ms: float, branches: int, *, beside: bool) -> bool:
+        """One of the draft's passes, beside the target or not. Whether its device seems to have recovered."""
+        draft = self._base.drafts[way]
+        ratio = ms / max(draft.one.at(branches) * (draft.slower if beside else 1.0), 1e-9)
+        recovered = ratio * _SLOW < self._draft.value
+        self._draft.saw(ratio)
+        return recovered
+
+    def plained(self, tokens: int, ms: float) -> None:
+        """So many tokens, decoded plainly."""
+        self._plain.saw(ms / tokens / self._base.plain, tokens)
+
+    def anchored(self) -> None:
+        """The target is as slow as plain decoding says: if verification is slower, that is for its rows to learn."""
+        self._target = Ratio(self._plain.value)
+
+    def rested(self) -> None:
+        """What steps took is long past, and what else there was may be over."""
+        self.anchored()
+        self._step = Ratio(1 + (self._step.value - 1) / 2)
