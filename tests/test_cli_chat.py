@@ -252,4 +252,4 @@ def test_what_the_draft_is(capsys, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.StringIO("q\n"))
     assert main(["chat", "--mode", "mirror", "--draft-host", "mlx"]) == 0
     said = capsys.readouterr().out
-    assert "the pair's own · qwen3 · 1.7 M parameters · 3 streams · on mlx" in said
+    assert "the pair's own · qwen3 · 1.7 M parameters · 2 streams · on mlx" in said
