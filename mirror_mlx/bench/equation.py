@@ -1,4 +1,4 @@
-"""The latency law as a formula: how long a step should take, from what its parts take by themselves.
+"""The latency law as a formula: how long a step should take, from what its parts take.
 
 Mirror-SD (arXiv 2510.13161), equation 10, is T = prefix + tap + max(suffix, rollout) + exchange for a step whose
 outcome was foreseen. Completed here by what a step costs whose outcome was not, and by passes that are under way: when

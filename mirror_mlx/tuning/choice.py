@@ -61,10 +61,8 @@ def _starts(reach: Reach, costs: Costs, start: Setting | None) -> Iterator[Setti
     length = lengths[len(lengths) // 2]
     ways = list(costs.drafts) or [(0, False)]
     if costs.drafts and reach.predictors:
-        exit_layer = reach.exits[len(reach.exits) // 2] if reach.exits else 0
         for way in ways:
-            late = length if reach.waits else 0
-            yield Setting("mirror", length, late, reach.counts()[-1], reach.predictors[-1], exit_layer, way)
+            yield beside(reach, Setting("sd", length, length, way=way), reach.predictors[-1])
     yield Setting("sd", length, length, way=ways[-1])
 
 
@@ -93,12 +91,16 @@ def _modes(reach: Reach, costs: Costs, setting: Setting) -> list[Setting]:
         return [replace(setting, mode="sd", late=setting.length)]
     if not costs.drafts or not reach.predictors:
         return []
+    return [beside(reach, setting, one) for one in reach.predictors]
+
+
+def beside(reach: Reach, setting: Setting, predictor: Predictor) -> Setting:
+    """What is done in turns, done beside the target."""
     exit_layer = reach.exits[len(reach.exits) // 2] if reach.exits else 0
     late = setting.late if reach.waits else 0
-    return [
-        replace(setting, mode="mirror", late=late, roots=reach.counts()[-1], predictor=one, exit_layer=exit_layer)
-        for one in reach.predictors
-    ]
+    return replace(
+        setting, mode="mirror", late=late, roots=reach.counts()[-1], predictor=predictor, exit_layer=exit_layer
+    )
 
 
 def _ways(reach: Reach, costs: Costs, setting: Setting) -> list[Setting]:

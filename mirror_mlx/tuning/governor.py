@@ -16,7 +16,7 @@ from itertools import pairwise
 
 from mirror_mlx.messages import HITS
 from mirror_mlx.tuning.belief import Beliefs
-from mirror_mlx.tuning.choice import Reach, best
+from mirror_mlx.tuning.choice import Reach, beside, best
 from mirror_mlx.tuning.costs import Costs, Way
 from mirror_mlx.tuning.observed import Observed
 from mirror_mlx.tuning.policy import Account, Ask, Probed, Stepped
@@ -140,8 +140,8 @@ class Governor:
         setting, draft = self.ask().ahead, self.costs.drafts.get(self._setting.way)
         if setting is None or self.parked or draft is None:
             return setting
-        beside = self.costs.verify.at(min(prompt, self._reach.length + 1))
-        passes = int(beside / draft.one.at(1)) - 1  # it takes in the prompt as well
+        least = self.costs.verify.at(min(prompt, self._reach.length + 1))
+        passes = int(least / draft.one.at(1)) - 1  # it takes in the prompt as well
         return replace(setting, late=max(setting.late, min(setting.length, int(passes * draft.tokens))))
 
     @property
@@ -153,20 +153,10 @@ class Governor:
             return self._setting
         setting, lengths = self._setting, self._reach.lengths()
         if setting.mode == "sd" and self._reach.predictors and turn % 4 < 2:
-            return self._beside
+            return beside(self._reach, setting, self._reach.predictors[0])
         place = lengths.index(setting.length) + (1 if turn % 2 else -1)
         length = lengths[min(max(place, 0), len(lengths) - 1)]
         return replace(setting, length=length, late=length if setting.mode == "sd" else min(length, setting.late))
-
-    @property
-    def _beside(self) -> Setting:
-        """What is decided in turns, done beside the target."""
-        reach, setting = self._reach, self._setting
-        exit_layer = reach.exits[len(reach.exits) // 2] if reach.exits else 0
-        return replace(
-            setting, mode="mirror", late=setting.length if reach.waits else 0, roots=reach.counts()[-1],
-            predictor=reach.predictors[0], exit_layer=exit_layer,
-        )  # fmt: skip
 
     @property
     def probe(self) -> Setting:
