@@ -29,10 +29,15 @@ class Ahead:
         self._draft, self._proposer, self._sampling, self._trace = draft, proposer, sampling, trace
         self._asked: _Asked | None = None
 
+    @property
+    def busy(self) -> bool:
+        """Whether the draft is at work on it."""
+        return self._asked is not None and self._asked.ticket is not None and not self._asked.ticket.reply.done()
+
     def open(self, tokens: Sequence[int], plan: Plan) -> None:
         """Ask for the window that follows `tokens`, unless an earlier one is still to come. A draft that has none to
         give, or too short a text, takes in the text."""
-        if self._asked is not None and self._asked.ticket is not None and not self._asked.ticket.reply.done():
+        if self.busy:
             return
         self._asked = None
         if self._draft is None:

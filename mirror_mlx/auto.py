@@ -19,6 +19,7 @@ from mirror_mlx.options import Options
 from mirror_mlx.prompts import encode
 from mirror_mlx.rendezvous import Rendezvous
 from mirror_mlx.target import Target
+from mirror_mlx.threads import brisk
 from mirror_mlx.tuning.choice import Reach
 from mirror_mlx.tuning.costs import Way
 from mirror_mlx.tuning.governor import Governor
@@ -102,7 +103,7 @@ class Auto:
         room = _NEEDED if longest is None else longest - _NEEDED
         text = self._text()
         text, tried = text[: max(2, min(len(text), room))], list[Found]()
-        with wired_limit(self._target.model):
+        with wired_limit(self._target.model), brisk():
             for host in ("", *self._hosts[1:]):
                 if host and self._rendezvous is not None:
                     self._rendezvous.use(*wanted.ways[0], host=host)

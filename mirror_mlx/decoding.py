@@ -21,6 +21,7 @@ from mirror_mlx.target.target import Progress
 from mirror_mlx.trace import StepTrace, Trace, clock
 from mirror_mlx.tuning.fanout import Fan
 from mirror_mlx.tuning.policy import Ask, Policy, Probed, Stepped
+from mirror_mlx.tuning.tally import Tally
 from mirror_mlx.tuning.throughput import Setting
 from mirror_mlx.verify import shorten, verify
 from mirror_mlx.worker import Ticket
@@ -71,7 +72,7 @@ class Decoding:
         self._ahead = Ahead(draft, proposer, sampling, trace)
         self._fact: tuple[int, Stepped] | None = None  # when the last step of speculation began, and what it was
         self._tuned = Setting()  # what target and draft were told last
-        self._since: tuple[int, int] | None = None  # tokens and time at which plain decoding was last accounted for
+        self._tally = Tally()  # of plain decoding since it was last accounted for
         if options.mode != "ar" and target.window_refusal is not None:
             self._step_down(target.window_refusal)
 
@@ -117,7 +118,7 @@ class Decoding:
         """A stretch without the draft, which may propose beside it."""
         if self._trace.steps:  # else it was asked to beside the prefill
             self._look_ahead(ask.ahead)
-        began, self._since = clock(), None
+        began, self._tally = clock(), Tally()
         for token, logprobs in self._target.plain(self._tokens, min(ask.plain, self._left), self._go_on):
             self._trace.add("target", "verify", len(self._trace.steps), began, clock())
             self._tokens.append(token)
@@ -126,14 +127,11 @@ class Decoding:
             self._note(ask, clock() - began, Window(), Outcome(0, token), None)
             yield Emitted(token, "target", logprobs)
             began = clock()
-            self._since = self._since or (len(self._tokens), began)
+            self._tally.token(began, self._ahead.busy)
 
     def _go_on(self) -> int:
         """A stretch is about to end: by how many tokens it is to be longer."""
-        if self._since is not None:  # the first token's time, which nothing hides, is not counted
-            before, since = self._since
-            self._since = len(self._tokens), clock()
-            self._policy.plained(len(self._tokens) - before, (self._since[1] - since) / 1e6)
+        self._policy.plained(self._tally.take())
         if (found := self._ahead.compare(self._tokens)) is not None:
             window, held, one_pass = found
             tuned = self._tuned

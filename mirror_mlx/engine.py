@@ -24,6 +24,7 @@ from mirror_mlx.target import TapAdapter, Target
 from mirror_mlx.target.kv import KVOptions
 from mirror_mlx.target.submission import Submission
 from mirror_mlx.target.target import Progress
+from mirror_mlx.threads import brisk
 from mirror_mlx.trace import Stats, Trace, summarise
 from mirror_mlx.tuning.choice import Reach
 from mirror_mlx.tuning.fanout import Fan
@@ -209,7 +210,7 @@ class Engine:
         text = TextStream(self.tokenizer)
         prompt_tokens, started, first, count = len(tokens), time.perf_counter(), 0.0, 0
         try:
-            with wired_limit(self.target.model):
+            with wired_limit(self.target.model), brisk():
                 run.prefill(progress)
                 for emitted in run.steps():
                     now = time.perf_counter()

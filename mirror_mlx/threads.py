@@ -1,4 +1,4 @@
-"""Ending a thread for good."""
+"""Threads that share an interpreter: taking turns soon, and ending for good."""
 
 import ctypes
 import os
@@ -6,8 +6,36 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 _PAUSE = 0.0005  # seconds between looks at whether a thread is gone
+_TURN = 0.0005  # seconds that a thread which waits for the interpreter leaves it to another at most
+_turns = threading.Lock()
+_brisk = 0  # how many want it
+_before = 0.0  # what was set before
+
+
+@contextmanager
+def brisk() -> Iterator[None]:
+    """While any such context is open, threads that run Python take turns ten times as often as usual.
+
+    A target's step and a draft's pass are made of short pieces of Python around long ones of C: by default the thread
+    whose piece is due waits up to 5 ms for one that goes on, which is most of a small target's step.
+    """
+    global _brisk, _before
+    with _turns:
+        _brisk += 1
+        if _brisk == 1:
+            _before = sys.getswitchinterval()
+            sys.setswitchinterval(min(_TURN, _before))
+    try:
+        yield
+    finally:
+        with _turns:
+            _brisk -= 1
+            if not _brisk:
+                sys.setswitchinterval(_before)
 
 
 def interrupt(thread: threading.Thread, error: type[BaseException]) -> None:

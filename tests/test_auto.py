@@ -80,9 +80,9 @@ class Whim:
         assert (fact.place is not None) == (fact.source in ("hit", "partial"))
         self.facts.append(fact)
 
-    def plained(self, tokens, ms):
-        assert tokens >= 0
-        assert ms >= 0
+    def plained(self, fact):
+        assert fact.tokens >= 0 <= fact.beside
+        assert fact.ms >= 0 <= fact.beside_ms
 
     def probed(self, fact):
         assert fact.accepted <= fact.length

@@ -137,6 +137,28 @@ def test_a_hostile_draft_costs_next_to_nothing(one, alpha, holds):
     assert ms <= 1.03 * plain
 
 
+@pytest.mark.parametrize("hindered", [1.1, 1.5, 2.0])
+def test_a_draft_that_slows_plain_decoding_is_asked_for_less(hindered):
+    """Whoever shares the interpreter or the memory with it."""
+    costs = worlds.costs(60.0, 10.0)
+    world = World(costs, 0.2, hindered=hindered)
+    governor = Governor(replace(costs, slower=1.0), REACH, {(0, False): 0.2})
+    ms, said = play(governor, world, 4000)
+    assert all(setting.mode == "ar" for setting, _ in said)
+    assert ms < 1.025 * 4000 * costs.plain  # 1.4 with a probe in every stretch, at worst
+
+
+def test_a_target_that_has_recovered_is_not_taken_for_a_slow_one():
+    """Speculation seemed to pay while something slowed the target down; it does not say so by itself."""
+    costs = worlds.costs(20.0, 7.0, tokens=3.0)
+    world = World(costs, 0.8, noise=0.02)
+    governor = Governor(costs, REACH, {(0, False): 0.8})
+    assert governor.parked
+    _, said = play(governor, world, 900, {100: lambda w: w.load(target=1.6), 400: lambda w: w.load(target=1 / 1.6)})
+    assert any(setting.mode != "ar" for setting, _ in said[200:400])
+    assert sum(setting.mode != "ar" for setting, _ in said[500:]) < 40
+
+
 def test_a_draft_that_dies_again_and_again_costs_next_to_nothing():
     world = World(worlds.costs(), 0.0, kills=5)
     _, ms, _ = governed(world, holds=0.9)

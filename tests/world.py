@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from mirror_mlx.tuning.costs import Costs, DraftCosts
 from mirror_mlx.tuning.curve import Curve
 from mirror_mlx.tuning.policy import Probed, Stepped
+from mirror_mlx.tuning.tally import Plained
 from mirror_mlx.tuning.throughput import Setting, predict
 
 
@@ -26,6 +27,7 @@ class World:
     noise: float = 0.05
     seed: int = 1
     kills: int = 0  # each so many steps the draft dies; 0: never
+    hindered: float = 1.0  # plain decoding beside a busy draft ÷ alone
 
     def __post_init__(self):
         self.rng = random.Random(self.seed)
@@ -38,6 +40,13 @@ class World:
     def at(self, host):
         """The costs where the draft is there."""
         return self.costs
+
+    def probing(self, probe, count):
+        """Tokens of so many in which the draft is busy with a window nobody verifies."""
+        draft = None if probe is None else self.at(probe.host).drafts.get(probe.way)
+        return (
+            0 if draft is None else min(count, round((draft.jit(probe.length) + draft.glue.at(1)) / self.costs.plain))
+        )
 
     def alive(self, count):
         return [self.alpha**place for place in range(1, count + 1)]
@@ -88,8 +97,11 @@ def play(policy, world, tokens, events=None):
         ask = policy.ask()
         if ask.plain:
             count = min(ask.plain, tokens - done)
-            took = sum(world.costs.plain * world.jitter() for _ in range(count))
-            policy.plained(count, took)
+            beside = world.probing(ask.probe, count)
+            alone = sum(world.costs.plain * world.jitter() for _ in range(count - beside))
+            slowed = sum(world.hindered * world.costs.plain * world.jitter() for _ in range(beside))
+            took = alone + slowed
+            policy.plained(Plained(count - beside, alone, beside, slowed))
             if ask.probe is not None and ask.probe.mode != "ar":
                 length = ask.probe.length
                 draft = world.at(ask.probe.host).drafts.get(ask.probe.way)

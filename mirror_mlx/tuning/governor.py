@@ -16,10 +16,12 @@ from itertools import pairwise
 
 from mirror_mlx.messages import HITS
 from mirror_mlx.tuning.belief import Beliefs
+from mirror_mlx.tuning.budget import Budget
 from mirror_mlx.tuning.choice import Reach, beside, best
 from mirror_mlx.tuning.costs import Costs, Way
 from mirror_mlx.tuning.observed import Observed
 from mirror_mlx.tuning.policy import Account, Ask, Probed, Stepped
+from mirror_mlx.tuning.tally import Plained
 from mirror_mlx.tuning.throughput import Setting, predict
 
 _BETTER = 1.03  # times the rate before something else is done
@@ -27,14 +29,12 @@ _JUDGE = 4  # steps between two judgements of whether speculation is worth it
 _NEW = 8  # steps after which each is judged, where speculation has just begun
 _LOOK = 32  # steps between two looks at whether another setting is better
 _EARLY = (2, 4, 8, 16)  # and after so many
-_VARY = 12  # steps of which one has windows of another length
+_VARY = 12  # steps of which one at most is done otherwise
+_VARIED = 0.01  # of the time may be lost by that
 _STRETCH = (8, 16, 32, 64)  # tokens decoded plainly, the first time and on
 _PROBE = 4  # proposals compared with them, at most
-_ALLOWED = 0.015  # of the time so far may be lost to plain decoding by trying
-_CREDIT = 2.0  # and so many plain tokens
 _LONG = 3.0  # times what a window should take is waited for it
 _LEAST = 0.02  # seconds, and so long in any case
-_TRY = 1.0  # plain tokens that another try may cost
 _CHECK = 6  # tokens decoded plainly amid speculation, to know what they take
 _CHECKS = 0.005  # of the time goes into that
 _OFTEN = 64  # tokens between two such checks, at least
@@ -64,8 +64,10 @@ class Governor:
         self._reach, self._observed = reach, Observed(costs)
         self._known, self._away = known, not known
         self._beliefs = Beliefs(costs.drafts, holds, backup)
-        self._spent = self._lost = 0.0
-        self._steps = self._stretch = 0
+        self._budget = Budget()
+        self._steps = self._stretch = self._alike = 0
+        self._varied: Setting | None = None  # how the next step is done, if not as decided
+        self._last: dict[str, int] = {}  # in which step that was so last, by mode
         self._unchecked, self._checks = 0, 0  # tokens since plain decoding was measured amid speculation, and how often
         self._rows = [0.0]
         self._wish = self._setting = Setting("ar")
@@ -96,20 +98,16 @@ class Governor:
     @property
     def gain(self) -> float:
         """Expected tokens a second ÷ plain decoding's."""
-        return self._rate * self.costs.plain
+        return 1.0 if self.parked else self._rate * self.costs.plain
 
     @property
     def slow(self) -> bool:
         """Whether the draft's device takes much longer than it should."""
         return self._observed.slow
 
-    @property
-    def _may_try(self) -> bool:
-        return self._lost + _TRY * self.costs.plain < self._allowed
-
     def prospect(self) -> float:
         """As `gain`, if it were to speculate now; 0 where it must not."""
-        return self._best() * self.costs.plain if self._known and self._may_try else 0.0
+        return self._best() * self.costs.plain if self._known and self._budget.may_try(self.costs.plain) else 0.0
 
     def _best(self) -> float:
         """What it had better do, and at what rate."""
@@ -131,7 +129,7 @@ class Governor:
     def ask(self) -> Ask:
         if not self.parked:
             if self._unchecked < self._due:
-                return Ask(self._varied)
+                return Ask(self._varied or self._setting)
             return Ask(self._setting, _CHECK, probe=self._setting)
         return Ask(self._setting, _STRETCH[min(self._stretch, len(_STRETCH) - 1)], probe=self.probe)
 
@@ -144,24 +142,35 @@ class Governor:
         passes = int(least / draft.one.at(1)) - 1  # it takes in the prompt as well
         return replace(setting, late=max(setting.late, min(setting.length, int(passes * draft.tokens))))
 
-    @property
-    def _varied(self) -> Setting:
-        """As was decided, and now and then with windows a size longer or shorter, or beside the target instead of
-        in turns: what that costs, and whether more proposals hold, is not known where only one thing is ever done."""
-        turn, last = divmod(self._steps, _VARY)
-        if last != _VARY - 1:
-            return self._setting
-        setting, lengths = self._setting, self._reach.lengths()
+    def _vary(self) -> None:
+        """A step is done otherwise now and then, with windows a size longer or shorter, or beside the target instead of
+        in turns: what that costs, and whether more proposals hold, is not known where only one thing is ever done. The
+        worse it is expected to be, the more rarely."""
+        self._varied = None
+        self._alike += 1
+        if self._alike < _VARY or self.parked:
+            return
+        turn, setting, lengths = self._steps // _VARY, self._setting, self._reach.lengths()
         if setting.mode == "sd" and self._reach.predictors and turn % 4 < 2:
-            return beside(self._reach, setting, self._reach.predictors[0])
-        place = lengths.index(setting.length) + (1 if turn % 2 else -1)
-        length = lengths[min(max(place, 0), len(lengths) - 1)]
-        return replace(setting, length=length, late=length if setting.mode == "sd" else min(length, setting.late))
+            other = beside(self._reach, setting, self._reach.predictors[0])
+        else:
+            place = lengths.index(setting.length) + (1 if turn % 2 else -1)
+            length = lengths[min(max(place, 0), len(lengths) - 1)]
+            late = length if setting.mode == "sd" else min(length, setting.late)
+            other = replace(setting, length=length, late=late)
+        last = self._last.get(other.mode, 0)
+        rate = predict(self.costs, other, self._beliefs.of(other)).rate
+        if self._rate / rate - 1 <= _VARIED * (self._steps - last):
+            self._varied, self._alike, self._last[other.mode] = other, 0, self._steps
 
     @property
-    def probe(self) -> Setting:
-        """What the draft is asked for beside plain decoding."""
-        length = min(self._wish.length, _PROBE)
+    def probe(self) -> Setting | None:
+        """What the draft is asked for beside plain decoding; None: what that slows the target by is too much."""
+        length, draft = min(self._wish.length, _PROBE), self.costs.drafts.get(self._wish.way)
+        if draft is not None:
+            busy = draft.glue.at(1) + draft.jit(length)
+            if not self._budget.may_probe(self._observed.hindrance(busy), self.costs.plain):
+                return None
         return replace(self._wish, length=length, late=length)
 
     @property
@@ -211,11 +220,11 @@ class Governor:
         hit = expected.hit if fact.source in HITS else expected.miss
         hit += costs.verify.at(fact.length + 1) - costs.verify.at(fact.setting.length + 1)  # the window was shorter
         self._observed.lasted(fact.whole, hit)
-        self._spent += fact.whole
-        self._lost = max(0.0, self._lost + fact.whole - (fact.accepted + 1) * plain)
+        self._budget.spend(fact.whole, (fact.accepted + 1) * plain)
         self._steps += 1
         if self._steps <= _NEW or self._steps % _JUDGE == 0:
             self._judge()
+        self._vary()
 
     def _judge(self) -> None:
         """Is it worth it, and is there something better?"""
@@ -225,8 +234,8 @@ class Governor:
             self._look()
         if self.gain < 1.0:
             self.park(f"{self.gain:.2f} × plain expected")
-        elif self._lost > self._allowed:
-            self.park(f"{self._lost / self.costs.plain:.1f} tokens' time lost")
+        elif self._budget.over(self.costs.plain):
+            self.park(f"{self._budget.lost / self.costs.plain:.1f} tokens' time lost")
 
     def _passed(self, way: Way, ms: float | None, branches: int, *, beside: bool = False) -> None:
         """How long a pass took."""
@@ -235,11 +244,11 @@ class Governor:
             if self._observed.passed(way, ms, branches, beside=beside):
                 self._stretch = -1  # soon there is another look
 
-    def plained(self, tokens: int, ms: float) -> None:
-        """A stretch of plain decoding is over; the first token's time, which nothing hides, is not part of it."""
-        if tokens > 0:
-            self._observed.plained(tokens, ms)
-            self._spent += ms
+    def plained(self, fact: Plained) -> None:
+        """A stretch of plain decoding is over."""
+        if fact.count > 0:
+            self._observed.plained(fact)
+            self._budget.spend(fact.whole, fact.whole - self._observed.hindrance(fact.beside_ms))
 
     def probed(self, fact: Probed) -> None:
         """A window was proposed beside a stretch of plain decoding. One that holds is followed up soon."""
@@ -257,18 +266,18 @@ class Governor:
             return
         self._stretch += 1
         self.rested()
-        if may and self._may_try:
+        if may and self._budget.may_try(self.costs.plain):
             self.resume()
 
     def rested(self, ms: float = 0.0) -> None:
         """What steps took is long past. ms: of the time since, what was not told by `plained`."""
-        self._spent += ms
+        self._budget.spend(ms, ms)
         self._observed.rested()
 
     def resume(self) -> None:
         """Speculate, where that is expected to pay."""
         if self._choose(_BETTER):
-            self._steps = 0
+            self._steps, self._last = 0, {}
 
     def failed(self) -> None:
         """The draft died, or was silent for too long."""
@@ -278,10 +287,6 @@ class Governor:
         """What was decided since the last time this was asked."""
         tried, self._tried = tuple(self._tried), []
         return Account(str(self._setting), self.gain, self.costs.plain, tried)
-
-    @property
-    def _allowed(self) -> float:
-        return _CREDIT * self.costs.plain + _ALLOWED * self._spent
 
     @property
     def drifted(self) -> bool:
@@ -294,7 +299,7 @@ class Governor:
         if self._steps > 4 * _LOOK:
             self._stretch = 0  # it was worth it for long
         self._setting, self._rate = Setting("ar"), 1 / self.costs.plain
-        self._lost = min(self._lost, self._allowed)  # a device that was slow for a while is no reason never to try
+        self._budget.forgive(self.costs.plain)
 
     def _look(self) -> None:
         costs = self.costs

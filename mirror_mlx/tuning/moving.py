@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from mirror_mlx.tuning.governor import Governor
 from mirror_mlx.tuning.policy import Account, Ask, Probed, Stepped
+from mirror_mlx.tuning.tally import Plained
 from mirror_mlx.tuning.throughput import Setting
 
 _BETTER = 1.03  # times what is expected here makes another host worth a move
@@ -69,10 +70,10 @@ class Moving:
         self._rests -= fact.accepted + 1
         self._look_out()
 
-    def plained(self, tokens: int, ms: float) -> None:
-        self._rests -= tokens
+    def plained(self, fact: Plained) -> None:
+        self._rests -= fact.count
         for governor in self._governors.values():
-            governor.plained(tokens, ms)
+            governor.plained(fact)
 
     def probed(self, fact: Probed) -> None:
         self._governors[fact.host or self._here].probed(fact)

@@ -8,6 +8,7 @@ from mirror_mlx.tuning.costs import Costs, Way
 from mirror_mlx.tuning.curve import Curve
 from mirror_mlx.tuning.policy import Stepped
 from mirror_mlx.tuning.running import Ratio, Shape
+from mirror_mlx.tuning.tally import Plained
 
 _SLOW = 1.5  # times what a pass took when it was calibrated
 _FASTER = 0.75  # of what was calibrated: it was disturbed then
@@ -21,6 +22,7 @@ class Observed:
         self._target, self._draft, self._plain = Ratio(), Ratio(), Ratio()
         self._step, self._scale = Ratio(), 1.0  # a step ÷ what its parts come to, and what of that is in `costs`
         self._shape = Shape(costs.verify)
+        self._hindered = Ratio(costs.slower)  # a plain token beside the draft ÷ alone
         self._slower = Shape(Curve.of({1: costs.slower}))  # what a verification takes beside the draft ÷ alone
 
     def rescale(self) -> None:
@@ -32,9 +34,15 @@ class Observed:
         self._scale = self._step.value
         slow = self._target.value * self._scale
         self.costs = replace(
-            base, plain=base.plain * self._plain.value, verify=self._shape.curve.scaled(slow), tap=base.tap * slow,
+            base, plain=base.plain * self._plain_now, verify=self._shape.curve.scaled(slow), tap=base.tap * slow,
             slower=self._slower.curve.at(1), drafts=drafts,
         )  # fmt: skip
+
+    @property
+    def _plain_now(self) -> float:
+        """A target whose verifications have become faster since plain decoding was measured is faster at that too. (If
+        they have become slower, that may be the draft's doing.)"""
+        return min(self._plain.value, self._target.value)
 
     @property
     def slow(self) -> bool:
@@ -45,7 +53,7 @@ class Observed:
     def drifted(self) -> bool:
         """Whether the target is much faster than it was when it was calibrated. (It may be slower for many reasons, a
         long text among them.)"""
-        return min(self._plain.value, self._target.value) < _FASTER
+        return self._plain_now < _FASTER
 
     def verified(self, fact: Stepped) -> None:
         """The target's part of a step."""
@@ -74,9 +82,19 @@ class Observed:
         self._draft.saw(ratio)
         return recovered
 
-    def plained(self, tokens: int, ms: float) -> None:
-        """So many tokens, decoded plainly."""
-        self._plain.saw(ms / tokens / self._base.plain, tokens)
+    def plained(self, fact: Plained) -> None:
+        """A stretch of plain decoding."""
+        if fact.tokens > 0:
+            self._plain.saw(fact.ms / fact.tokens / self._base.plain, fact.tokens)
+            if fact.beside > 0:
+                self._hindered.saw(max(1.0, fact.beside_ms / fact.beside * fact.tokens / max(fact.ms, 1e-9)))
+        else:
+            alone = fact.beside_ms / self._hindered.value
+            self._plain.saw(alone / fact.beside / self._base.plain, fact.beside)
+
+    def hindrance(self, ms: float) -> float:
+        """How much of so much time of plain decoding is the draft's fault that was at work meanwhile."""
+        return ms * (1 - 1 / max(1.0, self._hindered.value))
 
     def anchored(self) -> None:
         """The target is as slow as plain decoding says: if verification is slower, that is for its rows to learn."""

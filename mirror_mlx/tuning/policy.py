@@ -6,6 +6,7 @@ from typing import Protocol
 
 from mirror_mlx.messages import Source
 from mirror_mlx.tuning.costs import Way
+from mirror_mlx.tuning.tally import Plained
 from mirror_mlx.tuning.throughput import Setting
 from mirror_mlx.tuning.worth import Worth
 
@@ -115,8 +116,8 @@ class Policy(Protocol):
     def stepped(self, fact: Stepped) -> None:
         """A step of speculation is over, and the next one begins."""
 
-    def plained(self, tokens: int, ms: float) -> None:
-        """So many tokens were decoded plainly."""
+    def plained(self, fact: Plained) -> None:
+        """Tokens were decoded plainly."""
 
     def probed(self, fact: Probed) -> None:
         """A window was proposed beside a stretch of plain decoding."""
@@ -161,7 +162,7 @@ class Fixed:
         if self._worth is not None and fact.setting.mode == "mirror" and not fact.opening:
             self._worth.saw(fact.setting.predictor, fact.accepted + 1, fact.whole, fact.source == "empty")
 
-    def plained(self, tokens: int, ms: float) -> None:
+    def plained(self, fact: Plained) -> None:
         pass
 
     def probed(self, fact: Probed) -> None:

@@ -164,6 +164,7 @@ class Ratio:
 
     _NEW = 0.25
     _FAR = 1.5
+    _MOST = 4  # what is measured at one time is disturbed as one, however much it is
 
     def __init__(self, value: float = 1.0) -> None:
         self.value = self._last = value
@@ -178,7 +179,7 @@ class Ratio:
             self.value = high
         else:
             bounded = min(max(ratio, self.value / self._FAR), self.value * self._FAR)
-            self.value += (1 - (1 - self._NEW) ** count) * (bounded - self.value)
+            self.value += (1 - (1 - self._NEW) ** min(count, self._MOST)) * (bounded - self.value)
 
 
 class Shape:

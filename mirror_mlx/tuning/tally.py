@@ -1,0 +1,63 @@
+"""What plain decoding takes, with the draft at rest and with the draft at work beside it. Pure."""
+
+from dataclasses import dataclass
+from statistics import median
+
+_FAR = 2.0  # times the median
+
+
+@dataclass(frozen=True, slots=True)
+class Plained:
+    """So many tokens were decoded plainly, and others while the draft was at work. ms."""
+
+    tokens: int = 0
+    ms: float = 0.0
+    beside: int = 0
+    beside_ms: float = 0.0
+
+    @property
+    def count(self) -> int:
+        return self.tokens + self.beside
+
+    @property
+    def whole(self) -> float:
+        return self.ms + self.beside_ms
+
+
+class Tally:
+    """From one token to the next. One that took much longer than most was interrupted, and counts for less.
+
+    >>> tally = Tally()
+    >>> for at, busy in ((0, True), (12e6, True), (24e6, False), (34e6, False), (44e6, False), (944e6, False)):
+    ...     tally.token(at, busy)
+    >>> tally.take(), tally.take().count
+    (Plained(tokens=3, ms=40.0, beside=2, beside_ms=24.0), 0)
+    """
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+        self._busy = self._taken = False
+        self._alone: list[float] = []
+        self._beside: list[float] = []
+
+    def token(self, at: float, busy: bool) -> None:
+        """One was decoded at this time, ns; busy: whether the draft is at work."""
+        if self._since is not None:
+            ms = (at - self._since) / 1e6
+            if busy or self._busy:
+                self._beside.append(ms)
+            elif not self._taken:
+                self._alone.append(ms)
+        self._since, self._busy, self._taken = at, busy, False
+
+    def take(self) -> Plained:
+        """What was counted. The time until the next token is only if the draft begins in it: something else is done in
+        it too."""
+        alone, beside = self._alone, self._beside
+        self._alone, self._beside, self._taken = [], [], True
+        return Plained(len(alone), _undisturbed(alone), len(beside), _undisturbed(beside))
+
+
+def _undisturbed(times: list[float]) -> float:
+    most = _FAR * median(times) if times else 0.0
+    return sum(min(ms, most) for ms in times)
