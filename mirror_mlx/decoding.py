@@ -295,8 +295,9 @@ def _fact(setting: Setting, ticket: Ticket | None, note: StepTrace) -> Stepped:
         opened=ticket.roots if ticket is not None else 0,
         own=ticket.round.own if ticket is not None else 0,
         place=None if ticket is None or note.next not in HITS else ticket.round.cache.place(note.outcome.key),
-        one_pass=None if first is None else first[1] / 1e6,
-        branches=1 if first is None else first[0],
+        one_pass=None if first is None else first.ns / 1e6,
+        branches=1 if first is None else first.branches,
+        rows=0 if first is None else first.rows,
         by=note.window.source,
         opening=note.step == 0,
     )

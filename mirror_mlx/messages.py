@@ -77,12 +77,14 @@ class Window:
             "none"     no draft took part
     confidences  how likely the draft finds each of them, in [0, 1]; empty: it does not say
     laws         what each was drawn from, where proposals are accepted by rejection sampling; empty: they were given
+    passes       of the draft that made it
     """
 
     tokens: tuple[int, ...] = ()
     source: Source = "none"
     confidences: tuple[float, ...] = ()
     laws: tuple[Any, ...] = field(default=(), compare=False, repr=False)
+    passes: int = field(default=0, compare=False, repr=False)
 
     def cut(self, length: int) -> "Window":
         """Its first `length` proposals.

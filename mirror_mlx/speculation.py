@@ -19,6 +19,7 @@ class SpeculationCache:
         self._windows: dict[Key, list[int]] = {}
         self._sure: dict[Key, list[float]] = {}
         self._laws: dict[Key, list[Any]] = {}
+        self._passes: dict[Key, int] = {}
         self._open: dict[Key, None] = {}
 
     def __contains__(self, key: Key) -> bool:
@@ -53,6 +54,7 @@ class SpeculationCache:
         # These before the tokens: whoever sees a finished window sees them too.
         self._sure.setdefault(key, []).extend(confidences)
         self._laws.setdefault(key, []).extend(laws)
+        self._passes[key] = self._passes.get(key, 0) + 1
         for token in tokens:
             if not 0 <= token < self._vocab_size:
                 self._open.pop(key, None)
@@ -80,6 +82,7 @@ class SpeculationCache:
             source,
             tuple(sure[: len(tokens)]) if len(sure) >= len(tokens) else (),
             tuple(laws[: len(tokens)]) if len(laws) >= len(tokens) else (),
+            self._passes.get(key, 0),
         )
 
     def place(self, key: Key) -> int | None:

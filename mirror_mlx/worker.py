@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from numbers import Integral
-from typing import Any
+from typing import Any, NamedTuple
 
 from mirror_mlx import threads
 from mirror_mlx.draft.protocol import Confident, Draft, Lawful, Movable, streaming, width_of
@@ -25,6 +25,14 @@ Work = Callable[[], AbstractContextManager[Any]]
 """Made once inside the draft's thread: a context (a stream, a core) in which all its work is done."""
 
 
+class Pass(NamedTuple):
+    """Over so many branches, and so many of the trunk's rows that no pass had carried; ns."""
+
+    branches: int
+    rows: int
+    ns: int
+
+
 @dataclass(slots=True)
 class Ticket:
     """One step in the draft's hands."""
@@ -37,8 +45,7 @@ class Ticket:
     outcome: Outcome | None = None
     roots: int = 0  # outcomes prepared for when the real one was known
     cancelled: bool = False
-    passes: list[tuple[int, int]] = field(default_factory=list)
-    """Branches of each pass, and how long it took, ns."""
+    passes: list[Pass] = field(default_factory=list)
 
 
 # Jobs, in the order the engine's thread posts them.
@@ -230,13 +237,15 @@ class Worker:
         draft, plan = self._draft, ticket.round.plan
         rows = [ticket.tokens[ticket.count - 1], *plan.window]
         width = width_of(draft)
-        self._free_since = clock()
+        self._free_since = began = clock()
+        pending = 0  # of the trunk's rows
         while True:
             try:
                 self._take_facts(ticket, block=False)
                 action = round_.next()
                 if isinstance(action, Wait):
                     self._take_facts(ticket, block=True)
+                    began = clock()
                     continue
             except _Cancelled:
                 draft.commit(0)
@@ -245,15 +254,16 @@ class Worker:
                 with span("draft", "glue", step):
                     found = draft.glue(rows[: action.rows], action.candidates)
                 round_.glued(_checked_candidates(found, plan.window))
+                pending = 0 if action.candidates else action.rows
             elif isinstance(action, Expand):
                 draft.expand(action.roots)
                 round_.expanded(action.roots)
             elif isinstance(action, Advance):
                 keys = action.keys[:width]  # where not all fit a pass, the first are served to their end
-                began = clock()
                 with span("draft", "pass", step):
                     proposed = draft.advance(keys)
-                ticket.passes.append((len(keys), clock() - began))
+                ticket.passes.append(Pass(len(keys), pending, clock() - began))
+                pending = 0
                 sure = draft.confidences if isinstance(draft, Confident) else {}
                 laws = draft.laws if isinstance(draft, Lawful) else {}
                 round_.advanced(keys, _checked_proposals(proposed), sure, laws)
@@ -261,6 +271,8 @@ class Worker:
                 self._settle(ticket, action, rows)
                 return
             self._free_since = clock()
+            if not isinstance(action, Expand):  # which is part of the pass that follows
+                began = self._free_since
 
     def _settle(self, ticket: Ticket, action: Settle, rows: list[int]) -> None:
         ticket.reply.set_result(action.window)  # the engine goes on; the trunk is tidied beside the next verification

@@ -13,10 +13,11 @@ from world import World, play
 
 from mirror_mlx.tuning.belief import Beliefs
 from mirror_mlx.tuning.choice import Reach, best
-from mirror_mlx.tuning.costs import Costs
+from mirror_mlx.tuning.costs import Costs, DraftCosts
 from mirror_mlx.tuning.curve import Curve
 from mirror_mlx.tuning.fanout import geometric, greedy, uniform
 from mirror_mlx.tuning.governor import Governor
+from mirror_mlx.tuning.latency import Rollout
 from mirror_mlx.tuning.moving import Moving
 from mirror_mlx.tuning.policy import Stepped
 from mirror_mlx.tuning.running import Acceptance, Confidence, Ranks
@@ -373,6 +374,25 @@ def reached(true, believed):
         _, rate = best(true, REACH, lambda setting, world=world: world)
         shares.append(1000 / sum(ms for _, ms in said[1500:]) / rate)
     return sum(shares) / len(shares)
+
+
+def test_streams_that_are_checked_bring_more_than_a_token_a_pass():
+    one = Curve.of({1: 10.0})
+    draft = DraftCosts(one, one, tokens=1.75)
+    assert (draft.passes(7), draft.passes(1), draft.passes(0)) == (4.0, 1.0, 0.0)
+    assert DraftCosts(one, one, tokens=3.0).passes(7) == 3.0
+
+
+@given(verify=st.floats(20, 200), one=st.floats(1, 60), single=st.floats(0.2, 1.0), passes=st.integers(1, 9))
+def test_once_the_outcome_is_known_passes_are_over_one_branch(verify, one, single, passes):
+    rolled = Rollout(one, one, passes)
+    all_of_them, few = rolled.waits(verify, passes, one), rolled.waits(verify, passes, single * one)
+    assert few <= all_of_them + 1e-9
+    assert all_of_them == pytest.approx(max(0.0, rolled.ends - verify), abs=1e-6)
+    if few > 0:
+        under_way = max(rolled.free(verify) - verify, 0.0)
+        left = passes - rolled.done(verify) - (under_way > 0 and verify > rolled.starts)
+        assert few == pytest.approx(under_way + max(0, left) * single * one, abs=1e-6)
 
 
 def test_windows_of_streams_tell_what_the_main_stream_alone_is_worth():

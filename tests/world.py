@@ -33,6 +33,10 @@ class World:
         self.rng = random.Random(self.seed)
         self.steps = 0
 
+    def own(self, count):
+        """The share of a hybrid's hits that are the draft's own roots."""
+        return 0.85
+
     def backup(self, count):
         """Tokens of a window that the draft has no part in."""
         return 0.0

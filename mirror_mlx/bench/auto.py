@@ -215,7 +215,7 @@ class _Answer:
     tokens: int
     seconds: float
     text: tuple[int, ...]
-    decoding: float = 0.0  # seconds after the first step and until the last one, which an end cuts short
+    decoding: float = 0.0  # seconds from the end of the first step to the beginning of the last
     steps: Sequence[StepTrace] = ()
 
     @property
@@ -245,7 +245,8 @@ def _answer(engine: Engine, prompt: list[int], s: Settings) -> _Answer:
     began = time.perf_counter()
     text = tuple(r.token for r in engine.stream(prompt, s.max_tokens, Sampling(temperature=s.temp, seed=s.seed)))
     ended, steps = time.perf_counter(), tuple(engine.trace.steps)
-    decoding = (len(text) - 1) / engine.stats.generation_tps - steps[-1].busy / 1e9 if len(steps) > 2 else 0.0
+    verified = sorted(span.start for span in engine.trace.spans if span.name == "verify" and span.lane == "target")
+    decoding = (verified[-1] - verified[1]) / 1e9 if len(verified) > 2 else 0.0
     return _Answer(len(text), ended - began, text, decoding, steps)
 
 

@@ -125,6 +125,7 @@ class _Step:
         ends = max(last.ends, (first if own else last).starts + parts.groups * passes * one)
         free = Rollout(first.starts, one, round((ends - first.starts) / one)).free(verify)
         return cls(
-            verify + first.waits(verify, passes), verify + last.waits(verify, passes), free + passes * late_pass,
+            verify + first.waits(verify, passes, late_pass), verify + last.waits(verify, passes, late_pass),
+            free + passes * late_pass,
             free - verify, first.ends if own else 0.0, last.ends if parts.tap is not None else 0.0,
         )  # fmt: skip

@@ -32,6 +32,12 @@ class Measured:
         ready = [step.next in HITS for step in self.steps if step.next != "none"]
         return sum(ready) / len(ready) if ready else 0.0
 
+    @property
+    def own(self) -> float:
+        """Of the hits, how many were the draft's own roots."""
+        named = [step.foreseen for step in self.steps if step.next in HITS]
+        return named.count("draft") / len(named) if named else 0.0
+
 
 def rates(of: Sequence[Measured]) -> list[float]:
     """How often a proposal held, by place, given that those before it did, of all that was proposed in one way."""
@@ -50,7 +56,7 @@ def compared(found: Mapping[str, Measured], costs: Costs) -> dict[str, Any]:
     `best`: which one the model would take, and `best_share`: what that reaches of the best measured."""
     rows = {}
     for name, one in found.items():
-        seen = Chance(rates([other for other in found.values() if other.kind == one.kind]), one.hits)
+        seen = Chance(rates([other for other in found.values() if other.kind == one.kind]), one.hits, one.own)
         said = predict(costs, one.setting, seen)
         rows[name] = {"predicted": 1e3 * said.rate, "measured": one.tokens / one.seconds}
     errors = [abs(row["predicted"] / row["measured"] - 1) for row in rows.values()]

@@ -1,12 +1,12 @@
 """What the draft takes when it proposes in one way, alone and beside a busy target; and whether its proposals hold."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from statistics import median
 
-from mirror_mlx.ahead import Ahead
 from mirror_mlx.calibration.verifying import steps
-from mirror_mlx.messages import Outcome
+from mirror_mlx.messages import Outcome, Window
 from mirror_mlx.rendezvous import Rendezvous
 from mirror_mlx.rounds import Plan
 from mirror_mlx.sampling import Sampler, Sampling
@@ -18,6 +18,7 @@ from mirror_mlx.worker import Ticket
 
 _PATIENCE = 2.0  # seconds for two of the draft's passes; one that takes longer is of no use, and need not be known
 _BUDGET = 1.0  # seconds for each way in which the draft proposes, after which no more is begun
+_ROLLED = 2  # steps alone, with few roots and with all
 _BESIDE = 3  # verifications measured beside it
 _POSITIONS = 4  # where the draft's proposals are compared with the target's text
 
@@ -33,6 +34,7 @@ class Drafted:
     length  of windows; roots, kappa: the most of a step, and of a row
 
     exchanges  hand-overs between the threads, ms
+    verified   verifications of windows of `length` beside the draft, ms
     names      whether the draft has named roots of its own
     """
 
@@ -43,39 +45,35 @@ class Drafted:
         self._length, self._roots, self._kappa = length, roots, kappa
         self._ends = time.perf_counter() + _BUDGET
         self.exchanges: list[float] = []
+        self.verified: list[float] = []
         self.names = True
-        self._beside: list[float] = []
-        self._one: dict[int, list[float]] = {}
         self._glue: list[float] = []
+        self._alone: dict[int, list[float]] = {}  # passes, by branches
+        self._beside: dict[int, list[float]] = {}
+        self._windows: list[Window] = []
 
-    def costs(self, width: Callable[[], int | None]) -> DraftCosts:
-        """What a pass takes, by branches; alone and beside the target. width: how many it takes; None: all. Raises
-        FailedError, as `holds` does."""
+    def turn(self) -> None:
+        """The draft has its turn: a pass after the text. Raises FailedError."""
+        self._draft.use(*self._way)
+        tokens, plan = self._tokens, replace(self._plan(()), late=1)
+        self._ended(self._started(Trace(), tokens[:-1], plan), tokens[-1], {})
+
+    def measure(self) -> None:
+        """Passes, alone and beside the target. Raises FailedError, as `holds` does."""
         self._draft.use(*self._way)
         self._rolled(self._roots)
-        if self._in_time:  # that has warmed it up
-            self._one, self._glue = {}, []
+        if not self._in_time:
+            return
+        self._alone, self._glue = {}, []  # that has warmed it up
+        for _ in range(_ROLLED):
             for roots in sorted({self._roots, max(1, self._roots // 4)}):
                 self._rolled(roots)
-        alone = {branches: median(times) for branches, times in self._one.items()}
-        glue = median(self._glue) if self._glue else min(alone.values())
-        self._one = {}
         if self._in_time:
             text = list(self._tokens)
             self._target.prefill(text[:-1], Sampler(Sampling()))
             list(steps(self._target, text, self._length, 1))  # which has the end of the prompt to do as well
             for _ in range(_BESIDE):
                 self._rolled(self._roots, beside=text)
-        curve = Curve.of(alone)
-        factors = [ms / max(curve.at(branches), 1e-9) for branches, times in self._one.items() for ms in times]
-        return DraftCosts(
-            Curve.of({self._length + 1: glue}), curve, self._tokens_each(), width(),
-            max(1.0, median(factors)) if factors else 1.0,
-        )  # fmt: skip
-
-    def target_slower(self, verify: Curve) -> float:
-        """What a verification takes beside the draft ÷ alone."""
-        return max(1.0, median(self._beside) / verify.at(self._length + 1)) if self._beside else 1.0
 
     def holds(self, said: Sequence[int], first: int) -> float:
         """The share of proposals that are what the target said: `said` from `first` on."""
@@ -87,16 +85,23 @@ class Drafted:
                 continue
             if tried and not self._in_time:
                 break
-            ahead = Ahead(self._draft, None, Sampling(), Trace())
-            ahead.open(said[: at + 1], self._plan(()))
-            window = ahead.take(said[: at + 1])
-            self._check()
-            for proposed, real in zip(window.tokens if window else (), said[at + 1 :], strict=False):
+            self._windows.append(self._window(said[: at + 1]))
+            for proposed, real in zip(self._windows[-1].tokens, said[at + 1 :], strict=False):
                 tried += 1
                 if proposed != real:
                     break
                 held += 1
         return (held + 0.5) / (tried + 1)
+
+    def costs(self, width: int | None) -> DraftCosts:
+        """What a pass takes, by branches; alone and beside the target. width: how many it takes; None: all."""
+        one = Curve.of({branches: median(times) for branches, times in self._alone.items()})
+        glue = median(self._glue) if self._glue else one.at(1)
+        factors = [ms / max(one.at(branches), 1e-9) for branches, times in self._beside.items() for ms in times]
+        return DraftCosts(
+            Curve.of({1: min(glue, one.at(1)), self._length + 1: glue}), one, self._tokens_each(), width,
+            max(1.0, median(factors)) if factors else 1.0,
+        )  # fmt: skip
 
     @property
     def _in_time(self) -> bool:
@@ -104,8 +109,12 @@ class Drafted:
         return time.perf_counter() < self._ends
 
     def _tokens_each(self) -> float:
+        """That a pass brings a branch: where streams are checked, as many as hold."""
         streams, exact = self._way
-        return 1.0 if exact else 1.0 + streams
+        made = [window for window in self._windows if window.passes]
+        if not exact or not made:
+            return 1.0 if exact else 1.0 + streams
+        return max(1.0, sum(len(window.tokens) for window in made) / sum(window.passes for window in made))
 
     def _plan(self, window: Sequence[int], roots: int = 0) -> Plan:
         """roots: prepared for beside the target; 0: nothing is proposed before the outcome is known."""
@@ -119,22 +128,37 @@ class Drafted:
         """A step: glue, two passes over the branches of so many roots, a window after a miss. beside: what the target
         goes on with meanwhile."""
         trace, tokens = Trace(), self._tokens
-        self._draft.begin(Sampling(), trace, tokens[:-1])
-        ticket = self._draft.start(0, self._plan([tokens[-1]] * self._length, roots), tokens)
-        if ticket is None:
-            raise FailedError(str(self._draft.fault))
+        ticket = self._started(trace, tokens, self._plan([tokens[-1]] * self._length, roots))
         if beside is not None:
-            self._beside += [whole for _, whole in steps(self._target, beside, self._length, 1)]
+            self.verified += [whole for _, whole in steps(self._target, beside, self._length, 1)]
         self._wait(ticket, 2)
         self.names &= ticket.round.own > 0
         missed = next(t for t in range(self._target.vocab_size) if (0, t) not in ticket.round.cache)
-        self._draft.resolve(ticket, Outcome(0, missed))
-        self._draft.collect(ticket)
-        self._check()
-        for branches, ns in ticket.passes:
-            self._one.setdefault(branches, []).append(ns / 1e6)
-        self._glue += [(span.end - span.start) / 1e6 for span in trace.spans if span.name == "glue"]
+        self._ended(ticket, missed, self._alone if beside is None else self._beside)
+        if beside is None:
+            self._glue += [(span.end - span.start) / 1e6 for span in trace.spans if span.name == "glue"]
         self.exchanges += [ns / 1e6 for ns in trace.exchanges]
+
+    def _window(self, text: Sequence[int]) -> Window:
+        """What the draft proposes after `text`."""
+        return self._ended(self._started(Trace(), text[:-1], self._plan(())), text[-1], self._alone)
+
+    def _started(self, trace: Trace, text: Sequence[int], plan: Plan) -> Ticket:
+        self._draft.begin(Sampling(), trace, text[:-1])
+        ticket = self._draft.start(0, plan, text)
+        if ticket is None:
+            raise FailedError(str(self._draft.fault))
+        return ticket
+
+    def _ended(self, ticket: Ticket, token: int, passes: dict[int, list[float]]) -> Window:
+        """The window after an outcome; what its passes took is kept."""
+        self._draft.resolve(ticket, Outcome(0, token))
+        window = self._draft.collect(ticket)
+        self._check()
+        for one in ticket.passes:
+            if one.rows <= 1:
+                passes.setdefault(one.branches, []).append(one.ns / 1e6)
+        return window
 
     def _wait(self, ticket: Ticket, count: int) -> None:
         """Until the draft has made so many passes, or needs no more."""

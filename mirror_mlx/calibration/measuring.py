@@ -4,6 +4,7 @@ alone and beside a busy target, and whether its proposals hold (ALGORITHMS 6.2).
 Everything is done by the calls that decoding makes, on the threads that it makes them on.
 """
 
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,6 +20,7 @@ from mirror_mlx.tuning.costs import Costs, DraftCosts, Way
 from mirror_mlx.tuning.curve import Curve
 
 _USUAL = 7  # proposals of a window
+_TURNS = 1.0  # seconds for the draft's turns between verifications
 _Part = TypeVar("_Part")
 
 Report = Callable[[float], None]
@@ -87,6 +89,24 @@ class _Told:
             yield part
 
 
+class _Turns:
+    """The draft has its turn, as long as there is time for it."""
+
+    def __init__(self, drafted: Drafted | None) -> None:
+        self._drafted, self._left = drafted, _TURNS
+        self.failed = ""  # why it could not
+
+    def __call__(self) -> None:
+        if self._drafted is None or self._left < 0:
+            return
+        began = time.perf_counter()
+        try:
+            self._drafted.turn()
+        except FailedError as failed:
+            self._drafted, self.failed = None, str(failed)
+        self._left -= time.perf_counter() - began
+
+
 def measure(
     target: Target,
     draft: Rendezvous | None,
@@ -105,30 +125,38 @@ def measure(
     told.done()
     said = list(tokens)
     rows: defaultdict[int, list[float]] = defaultdict(list)
-    for count, ms in told.each(verifying.verifications(target, tokens, windows)):
+    length = min(_USUAL, wanted.length)
+
+    def drafted(way: Way) -> Drafted:
+        assert draft is not None
+        return Drafted(draft, target, said, way, length=length, roots=wanted.roots, kappa=wanted.kappa)
+
+    between = _Turns(None if draft is None else drafted(wanted.ways[0]))
+    for count, ms in told.each(verifying.verifications(target, tokens, windows, between)):
         rows[count].append(ms)
     verify = Curve.of({count: median(times) for count, times in rows.items()})
-    length = min(_USUAL, wanted.length)
-    taps = list(told.each(verifying.taps(target, tokens, length, wanted.exits, verify.at(length + 1))))
+    taps = list(told.each(verifying.taps(target, tokens, length, wanted.exits, verify.at(length + 1), between)))
     costs = Costs(
         # A verification of one row does all that a plain token needs: what took longer was disturbed.
         min(plain, verify.at(1)), verify, max(0.0, median([ms for _, _, ms in taps])) if taps else 0.0,
         {layer: share for layer, share, _ in taps},
     )  # fmt: skip
-    if draft is None:
-        return Found(costs)
+    if draft is None or between.failed:
+        return Found(costs, refusal=between.failed)
     drafts: dict[Way, DraftCosts] = {}
     holds: dict[Way, float] = {}
-    names, slower, exchanges = True, 1.0, [0.0]
+    names, exchanges, beside = True, [0.0], list[float]()
     for way in wanted.ways:
-        one = Drafted(draft, target, tokens, way, length=length, roots=wanted.roots, kappa=wanted.kappa)
+        one = drafted(way)
         try:
-            drafts[way], names = one.costs(wanted.width), one.names
-            slower = max(slower, one.target_slower(verify))
-            exchanges += one.exchanges
+            one.measure()
             told.done()
             holds[way] = one.holds(said, len(text))
             told.done()
+            drafts[way], names = one.costs(wanted.width()), one.names
+            beside += one.verified
+            exchanges += one.exchanges
         except FailedError as failed:
             return Found(replace(costs, drafts=drafts), holds, names, str(failed))
+    slower = max(1.0, median(beside) / verify.at(length + 1)) if beside else 1.0
     return Found(replace(costs, slower=slower, exchange=median(exchanges), drafts=drafts), holds, names)

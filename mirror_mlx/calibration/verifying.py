@@ -1,7 +1,7 @@
 """What the target takes: a token, a verification by rows, the tap. Each grows `tokens` by what the target says."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 
 from mirror_mlx.target import Target
@@ -27,28 +27,36 @@ def windows(longest: int) -> tuple[int, ...]:
     return (0, *(n for n in _WINDOWS if n < longest), longest)
 
 
-def verifications(target: Target, tokens: list[int], lengths: Sequence[int]) -> Iterator[tuple[int, float]]:
+def verifications(
+    target: Target, tokens: list[int], lengths: Sequence[int], between: Callable[[], object]
+) -> Iterator[tuple[int, float]]:
     """Rows, and what a step takes that verifies so many, ms: each of them `REPEATS` times, in turn, so that what
-    disturbs for a while disturbs all alike."""
+    disturbs for a while disturbs all alike. between: done before each of them, as the draft has its turn in decoding:
+    who comes after it finds caches cold."""
     for repeat in range(1 + REPEATS):
         for length in lengths:
+            between()
             ((_, whole),) = steps(target, tokens, length, 1)
             if repeat:  # before, they are warmed up
                 yield length + 1, whole
 
 
 def taps(
-    target: Target, tokens: list[int], length: int, exits: Sequence[int], bare: float
+    target: Target, tokens: list[int], length: int, exits: Sequence[int], bare: float, between: Callable[[], object]
 ) -> Iterator[tuple[int, float, float]]:
     """Exit layer, at which share of a verification its tap has spoken, and what it adds to one, ms.
 
-    bare  what a verification of `length` proposals takes without, ms
+    bare  what a verification of `length` proposals takes without, ms; between: as in `verifications`
     """
     chosen = target.exit_layer
     try:
         for layer in exits:
             target.exit_layer = layer
-            spoken, whole = zip(*steps(target, tokens, length, REPEATS, tap=True), strict=True)
+            found = []
+            for _ in range(REPEATS):
+                between()
+                found += steps(target, tokens, length, 1, tap=True)
+            spoken, whole = zip(*found, strict=True)
             yield layer, min(1.0, median(spoken) / bare), median(whole) - bare
     finally:
         target.exit_layer = chosen

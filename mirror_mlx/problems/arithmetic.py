@@ -59,7 +59,7 @@ def working(a: int, sign: str, b: int) -> list[str]:
     """The lines between `a sign b` and its result, for what is not done in the head.
 
     >>> working(14, "*", 12), working(358, "+", 467), working(27, "+", 45)
-    (['14*10 + 14*2', '140 + 28'], ['358 + 400 + 67', '758 + 67'], [])
+    (['12*10 + 12*4', '120 + 48'], ['358 + 400 + 67', '758 + 67'], [])
     """
     if sign == "*":
         if a > 12 and b <= 12:

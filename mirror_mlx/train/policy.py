@@ -60,8 +60,8 @@ def weights(accepted: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Weights of the forward and of the reverse divergence [B, γ] of each window position.
 
     >>> forward, reverse = weights(np.array([1]), 3)
-    >>> forward.tolist(), reverse.round(2).tolist()
-    ([[1.0, 0.0, 0.0]], [[0.0, 1.0, 0.8]])
+    >>> forward, reverse.round(2)
+    (array([[1., 0., 0.]], dtype=float32), array([[0. , 1. , 0.8]], dtype=float32))
     """
     after = np.arange(count)[None] - accepted[:, None]
     forward = (after < 0).astype(np.float32)

@@ -13,17 +13,20 @@ class Chance:
     """A `throughput.Belief` without a doubt: a draft without a backup.
 
     rates  how often a proposal holds, by place, given that those before it did; those beyond are as the last
-    hits   the share of outcomes prepared for, whatever their number
+    hits   the share of outcomes prepared for, whatever their number; own: of those, the draft's own
     """
 
-    def __init__(self, rates: Sequence[float], hits: float) -> None:
-        self._rates, self._hits = rates, hits
+    def __init__(self, rates: Sequence[float], hits: float, own: float = 1.0) -> None:
+        self._rates, self._hits, self._own = rates, hits, own
 
     def alive(self, count: int) -> Sequence[float]:
         return alive(self._rates, count)
 
     def hits(self, count: float) -> float:
         return self._hits
+
+    def own(self, count: float) -> float:
+        return self._own
 
     def filled(self) -> float:
         return 1.0
@@ -35,11 +38,14 @@ class Chance:
 class Believed:
     """A `throughput.Belief`: acceptance, hits under one predictor, and what is proposed without a model."""
 
-    def __init__(self, acceptance: Acceptance, ranks: Ranks, proposer: "_Proposer") -> None:
+    def __init__(self, acceptance: Acceptance, ranks: Ranks, own: Ranks, proposer: "_Proposer") -> None:
         self.alive = acceptance.alive
-        self.hits = ranks.hits
+        self.hits, self._own = ranks.hits, own.hits
         self.filled = proposer.filled
         self.backup = proposer.backup
+
+    def own(self, count: float) -> float:
+        return min(1.0, self._own(count / 2) / max(self.hits(count), 1e-9))
 
 
 class Beliefs:
@@ -60,7 +66,9 @@ class Beliefs:
         self._made: Setting | None = None  # what the next window was asked for with, if it came from a step
 
     def of(self, setting: Setting) -> Believed:
-        return Believed(self._alive[_alike(setting.way)], self._ranks[setting.predictor], self._proposer)
+        return Believed(
+            self._alive[_alike(setting.way)], self._ranks[setting.predictor], self._ranks["draft"], self._proposer
+        )
 
     def sure(self, way: Way) -> Confidence:
         """What the draft's own probabilities are worth."""

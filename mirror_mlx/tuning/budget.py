@@ -1,8 +1,11 @@
-"""What may be lost to plain decoding by trying, and what has been. Pure. ms, and tokens' times of plain decoding."""
+"""What may be lost to plain decoding by trying and by asking, and what has been. Pure. ms, and tokens' times of plain
+decoding."""
 
-_ALLOWED = 0.015  # of the time so far
+_ALLOWED = 0.015  # of the time so far may be lost by trying
 _CREDIT = 2.0  # and so many plain tokens
 _TRY = 1.0  # plain tokens that another try may cost
+_PROBES = 0.01  # of the time may be what probes slow plain decoding by
+_FIRST = 1.0  # and so many plain tokens
 
 
 class Budget:
@@ -12,18 +15,25 @@ class Budget:
     >>> budget.lost, round(budget.allowed(10.0), 1), budget.over(10.0), budget.may_try(10.0)
     (100.0, 35.0, True, False)
     >>> budget.spend(100.0, 200.0)  # won back
-    >>> budget.lost, budget.may_try(10.0), budget.may_probe(20.0, 10.0)
-    (0.0, True, True)
+    >>> budget.lost, budget.may_try(10.0)
+    (0.0, True)
+    >>> budget.probe(15.0)
+    >>> budget.may_probe(4.0, 10.0), budget.may_probe(8.0, 10.0)
+    (True, False)
     """
 
     def __init__(self) -> None:
         self.lost = 0.0
-        self._spent = 0.0
+        self._spent = self._probed = 0.0
 
     def spend(self, ms: float, worth: float) -> None:
         """So much time went into what plain decoding needs `worth` for."""
         self._spent += ms
         self.lost = max(0.0, self.lost + ms - worth)
+
+    def probe(self, ms: float) -> None:
+        """Plain decoding was slowed by so much, by a draft that proposed beside it."""
+        self._probed += ms
 
     def allowed(self, plain: float) -> float:
         return _CREDIT * plain + _ALLOWED * self._spent
@@ -35,8 +45,8 @@ class Budget:
         return self.lost + _TRY * plain < self.allowed(plain)
 
     def may_probe(self, cost: float, plain: float) -> bool:
-        """Something that costs so much, and still try after it."""
-        return cost <= 0 or (self.may_try(plain) and self.lost + cost + _TRY * plain < self.allowed(plain))
+        """Whether something that costs so much may be asked for."""
+        return cost <= 0 or self._probed + cost < _FIRST * plain + _PROBES * self._spent
 
     def forgive(self, plain: float) -> None:
         """A device that was slow for a while is no reason never to try."""

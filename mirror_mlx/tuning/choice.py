@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import ceil
 
 from mirror_mlx.messages import Predictor
 from mirror_mlx.tuning.costs import Costs
@@ -120,7 +121,7 @@ def _late(reach: Reach, costs: Costs, setting: Setting) -> list[Setting]:
     draft = costs.drafts.get(setting.way)
     if setting.mode == "sd" or draft is None or not reach.waits:
         return []
-    enough = (min(setting.length, round(draft.tokens * n)) for n in range(draft.passes(setting.length) + 1))
+    enough = (min(setting.length, round(draft.tokens * n)) for n in range(ceil(draft.passes(setting.length)) + 1))
     return [replace(setting, late=n) for n in dict.fromkeys(enough)]
 
 

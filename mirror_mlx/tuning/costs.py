@@ -17,7 +17,7 @@ class DraftCosts:
 
     glue     the pass over the rows of a window
     one      a pass, by branches
-    tokens   what a pass brings a branch
+    tokens   what a pass brings a branch; on average, where it is not always the same
     width    how many branches one pass takes; None: all
     slower   factor on both beside a busy target
     """
@@ -28,13 +28,15 @@ class DraftCosts:
     width: int | None = None
     slower: float = 1.0
 
-    def passes(self, length: int) -> int:
-        """Of a rollout."""
-        return ceil(length / self.tokens)
+    def passes(self, length: int) -> float:
+        """Of a rollout, on average."""
+        passes = length / self.tokens
+        return float(ceil(passes)) if self.tokens.is_integer() else max(float(length > 0), passes)
 
-    def jit(self, length: int) -> float:
-        """A window drafted while the target waits."""
-        return self.passes(length) * self.one.at(1)
+    def jit(self, length: int, rows: float = 0.0) -> float:
+        """A window drafted while the target waits, and as many rows of the last one with its first pass."""
+        passes = self.passes(length)
+        return passes * self.one.at(1) + (max(0.0, self.glue.at(rows) - self.one.at(1)) if passes and rows else 0.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -214,7 +214,7 @@ class Governor:
         if fact.opening:  # plain decoding would have the end of the prompt to do as well
             return
         self._observed.verified(fact)
-        self._passed(fact.setting.way, fact.one_pass, fact.branches, beside=fact.setting.mode == "mirror")
+        self._passed(fact.setting.way, fact.one_pass, fact.branches, fact.rows, beside=fact.setting.mode == "mirror")
         costs, plain = self.costs, self.costs.plain
         expected = predict(costs, fact.setting, self._beliefs.of(fact.setting))
         hit = expected.hit if fact.source in HITS else expected.miss
@@ -237,18 +237,19 @@ class Governor:
         elif self._budget.over(self.costs.plain):
             self.park(f"{self._budget.lost / self.costs.plain:.1f} tokens' time lost")
 
-    def _passed(self, way: Way, ms: float | None, branches: int, *, beside: bool = False) -> None:
+    def _passed(self, way: Way, ms: float | None, branches: int, rows: int = 0, *, beside: bool = False) -> None:
         """How long a pass took."""
         if ms is not None and way in self.costs.drafts:
             self._known = True
-            if self._observed.passed(way, ms, branches, beside=beside):
+            if self._observed.passed(way, ms, branches, rows, beside=beside):
                 self._stretch = -1  # soon there is another look
 
     def plained(self, fact: Plained) -> None:
         """A stretch of plain decoding is over."""
         if fact.count > 0:
             self._observed.plained(fact)
-            self._budget.spend(fact.whole, fact.whole - self._observed.hindrance(fact.beside_ms))
+            self._budget.spend(fact.whole, fact.whole)
+            self._budget.probe(self._observed.hindrance(fact.beside_ms))
 
     def probed(self, fact: Probed) -> None:
         """A window was proposed beside a stretch of plain decoding. One that holds is followed up soon."""

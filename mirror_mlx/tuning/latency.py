@@ -3,7 +3,7 @@
 Times are ms from the beginning of a step. A pass that has begun is finished, whatever becomes known meanwhile.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,19 +15,21 @@ class Rollout:
     passes  how many there are
 
     >>> own = Rollout(starts=10, one=10, passes=3)
-    >>> own.ends, own.done(25), own.free(25), own.waits(25, enough=2), own.waits(25, enough=3), own.waits(90, enough=3)
-    (40, 1, 30, 5, 15, 0.0)
+    >>> own.ends, own.done(25), own.free(25)
+    (40, 1, 30)
+    >>> own.waits(25, enough=2, late=4), own.waits(25, enough=3, late=4), own.waits(90, enough=3, late=4)
+    (5.0, 9, 0.0)
     """
 
     starts: float
     one: float
-    passes: int
+    passes: float
 
     @property
     def ends(self) -> float:
         return self.starts + self.passes * self.one
 
-    def done(self, at: float) -> int:
+    def done(self, at: float) -> float:
         """Passes that have ended by then."""
         if self.one <= 0:
             return self.passes
@@ -39,10 +41,16 @@ class Rollout:
             return max(at, self.starts)
         return at + (-(at - self.starts)) % self.one
 
-    def waits(self, at: float, enough: int) -> float:
-        """From then until so many passes have ended."""
-        return max(0.0, self.starts + min(enough, self.passes) * self.one - at)
+    def waits(self, at: float, enough: float, late: float) -> float:
+        """From then until so many passes have ended, where each that begins then takes `late`: the outcome is known,
+        and nothing else is prepared for any more."""
+        left = min(enough, self.passes) - self.done(at)
+        if left <= 0:
+            return 0.0
+        free = self.free(at)
+        under_way = free > at > self.starts
+        return free - at + max(0.0, left - under_way) * late
 
-    def joined(self, at: float, passes: int) -> "Rollout":
-        """Another one that is asked for then, and goes on together with this one."""
-        return replace(self, starts=self.free(at), passes=passes)
+    def joined(self, at: float, passes: float, one: float | None = None) -> "Rollout":
+        """Another one that is asked for then, and goes on together with this one. one: as this one's."""
+        return Rollout(self.free(at), self.one if one is None else one, passes)

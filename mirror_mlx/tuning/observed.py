@@ -74,10 +74,12 @@ class Observed:
         """A step, where `costs` make so many ms of it."""
         self._step.saw(self._scale * whole / max(expected, 1e-9))
 
-    def passed(self, way: Way, ms: float, branches: int, *, beside: bool) -> bool:
-        """One of the draft's passes, beside the target or not. Whether its device seems to have recovered."""
+    def passed(self, way: Way, ms: float, branches: int, rows: int = 0, *, beside: bool) -> bool:
+        """One of the draft's passes, over so many branches and rows of the window, beside the target or not. Whether
+        its device seems to have recovered."""
         draft = self._base.drafts[way]
-        ratio = ms / max(draft.one.at(branches) * (draft.slower if beside else 1.0), 1e-9)
+        expected = max(draft.one.at(branches), draft.glue.at(rows) if rows else 0.0)
+        ratio = ms / max(expected * (draft.slower if beside else 1.0), 1e-9)
         recovered = ratio * _SLOW < self._draft.value
         self._draft.saw(ratio)
         return recovered

@@ -42,8 +42,8 @@ class Stepped:
     length       proposals verified, of which `accepted` held; `confidences`: the draft's own probability of each;
                  by: where they came from
     source       of the next window; opened, own: roots in all and the draft's own; place: which one it was
-    target       the target's part; whole: until the next step began; one_pass: of the draft, over so many `branches`;
-                 None: it made none
+    target       the target's part; whole: until the next step began; one_pass: of the draft, over so many `branches`
+                 and so many of the window's `rows`; None: it made none
     opening      whether it is a request's first, in which the target has the end of the prompt to do as well
     """
 
@@ -59,6 +59,7 @@ class Stepped:
     place: int | None = None
     one_pass: float | None = None
     branches: int = 1
+    rows: int = 0
     by: Source = "none"
     opening: bool = False
 

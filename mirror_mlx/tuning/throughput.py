@@ -75,6 +75,9 @@ class Belief(Protocol):
 
     def alive(self, count: int) -> Sequence[float]: ...
     def hits(self, count: float) -> float: ...
+    def own(self, count: float) -> float:
+        """The share of the hits of a hybrid that the draft itself has named."""
+
     def filled(self) -> float:
         """The share of steps for which there is a proposal at all, where no model makes them."""
 
@@ -90,6 +93,7 @@ def predict(costs: Costs, setting: Setting, belief: Belief) -> Prediction:
     >>> class Sure:
     ...     def alive(self, count): return [0.8**i for i in range(1, count + 1)]
     ...     def hits(self, count): return 0.9
+    ...     def own(self, count): return 0.8
     ...     def backup(self, count): return 0.0
     >>> draft = DraftCosts(Curve.of({1: 10.0}), Curve.of({1: 10.0}), tokens=2.0)
     >>> costs = Costs(plain=100.0, verify=Curve.of({1: 100.0, 8: 110.0}), drafts={(0, False): draft})
@@ -108,33 +112,78 @@ def predict(costs: Costs, setting: Setting, belief: Belief) -> Prediction:
         step = filled * costs.verify.at(setting.length + 1) + (1 - filled) * costs.verify.at(1)
         return Prediction(step, 1 + filled * sum(alive), miss=step)
     if setting.mode == "sd":
-        step = costs.verify.at(setting.late + 1) + draft.jit(setting.late) + costs.exchange
-        return Prediction(step, 1 + sum(alive[: setting.late]), miss=step)
+        tokens = 1 + sum(alive[: setting.late])
+        step = costs.verify.at(setting.late + 1) + draft.jit(setting.late, tokens) + costs.exchange
+        return Prediction(step, tokens, miss=step)
     return _mirror(costs, draft, setting, belief, alive)
 
 
 def _mirror(costs: Costs, draft: DraftCosts, setting: Setting, belief: Belief, alive: Sequence[float]) -> Prediction:
-    verify = costs.verify.at(setting.length + 1) * costs.slower
-    if setting.predictor != "draft":
-        verify += costs.tap
-    groups = ceil(setting.roots / draft.width) if draft.width else 1
-    one = draft.one.at(min(setting.roots, draft.width or setting.roots)) * draft.slower
-    glue = draft.glue.at(setting.length + 1) * draft.slower
-    passes, spoken = draft.passes(setting.length), costs.exits.get(setting.exit_layer, 0.5) * verify
-    # The likeliest roots are in the first group, which is rolled out to its end before the next begins.
-    own = Rollout(glue, one, 0 if setting.predictor == "tap" else passes)
-    last = own if setting.predictor == "draft" else own.joined(spoken, passes)
-    rollout = last if setting.predictor == "tap" else own
-    done, enough = rollout.done(verify), draft.passes(setting.late)
-    hit = verify + rollout.waits(verify, enough) + costs.exchange
-    length = min(setting.length, int(max(done, enough) * draft.tokens))
-    every = int(max(0.0, verify - rollout.starts) / max(passes * one, 1e-9))  # groups that are finished
-    roots = setting.roots if groups == 1 else min(setting.roots, max(every, 1) * (draft.width or setting.roots))
-    share = belief.hits(roots)
-    miss = last.free(verify) + draft.jit(setting.late) + costs.exchange
+    prompt = _Beside.of(costs, draft, setting, 0.0)
+    # Where the target did not wait, the draft may be busy still when the next step begins.
+    step = _Beside.of(costs, draft, setting, prompt.left) if prompt.left else prompt
+    share = belief.hits(min(setting.roots, step.served))
+    own = {"draft": 1.0, "tap": 0.0}.get(setting.predictor, belief.own(setting.roots))
+    late, usual = (own * one.own + (1 - own) * one.tapped for one in (step, prompt))
+    hit = share * late + (1 - share) * usual
+    single = draft.one.at(1)
+    miss = step.free + draft.passes(setting.late) * single + costs.exchange
+    length = min(setting.length, int(max(step.done, draft.passes(setting.late)) * draft.tokens))
     after_hit, after_miss = (
         1 + (sum(alive[:count]) if count else belief.backup(setting.length)) for count in (length, setting.late)
     )
     return Prediction(
         share * hit + (1 - share) * miss, share * after_hit + (1 - share) * after_miss, hit, miss
     )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Beside:
+    """A step beside the target that begins while the draft is busy for so much longer with the last one. ms.
+
+    own, tapped  how long it takes if the outcome was a root of the draft's own, or the tap's
+    free         when the draft can turn to an outcome that was none
+    left         how long it goes on after the step where nobody waits for it
+    done         passes that the likeliest roots have had when the outcome is known
+    served       roots for which there is time
+    """
+
+    own: float
+    tapped: float
+    free: float
+    left: float
+    done: float
+    served: int
+
+    @classmethod
+    def of(cls, costs: Costs, draft: DraftCosts, setting: Setting, late: float) -> "_Beside":
+        verify = costs.verify.at(setting.length + 1) * costs.slower
+        if setting.predictor != "draft":
+            verify += costs.tap
+        width = min(setting.roots, draft.width or setting.roots)
+        passes, enough = draft.passes(setting.length), draft.passes(setting.late)
+        glue, single = draft.glue.at(setting.length + 1) * draft.slower, draft.one.at(1)
+        every = draft.one.at(width) * draft.slower
+        spoken = costs.exits.get(setting.exit_layer, 0.5) * verify
+        before = 0.0  # passes of the draft's own roots before those of the tap join them
+        if setting.predictor == "hybrid":
+            few = draft.one.at(min(setting.roots // 2, width)) * draft.slower
+            first = goes_on = Rollout(late + glue, few, passes)
+            last = first.joined(spoken, passes, every)
+            if last.starts < verify:
+                before = first.done(last.starts)
+                goes_on = Rollout(last.starts, every, passes - before)
+        else:
+            starts = late if setting.predictor == "draft" else max(late, spoken)
+            first = last = goes_on = Rollout(starts + glue, every, passes)
+        own = verify + goes_on.waits(verify, enough - before, single)
+        tapped = verify + last.waits(verify, enough, single)
+        # The likeliest roots are in the first group, which is rolled out to its end before the next begins.
+        groups = ceil(setting.roots / width)
+        whole = Rollout(last.starts, every, groups * passes) if last.starts < verify else first
+        free, finished = whole.free(verify), int(max(0.0, verify - last.starts) / max(passes * every, 1e-9))
+        return cls(
+            own + costs.exchange, tapped + costs.exchange, free, 0.0 if own > verify else free - verify,
+            before + goes_on.done(verify),
+            setting.roots if groups == 1 else max(1, finished) * width,
+        )  # fmt: skip
