@@ -5,9 +5,10 @@ import json
 import models
 import pytest
 
-from mirror_mlx.bench import plan
-from mirror_mlx.bench.auto import FIXED, Settings, points
+from mirror_mlx.bench import choices, plan
+from mirror_mlx.bench.choices import FIXED, points
 from mirror_mlx.bench.hostile import KINDS
+from mirror_mlx.bench.turns import Settings
 from mirror_mlx.cli.main import main
 from mirror_mlx.tuning import paper
 from mirror_mlx.tuning.machine import Machine, Models, costs
@@ -97,3 +98,41 @@ def test_hostile_drafts_on_a_tiny_pair(capsys, tmp_path):
     assert all(row["identical"] and row["tokens"] > 0 for row in rows)
     assert main([*words[:-2], "--rounds", "0"]) == 2
     assert "--rounds is 0" in capsys.readouterr().err
+
+
+def test_a_sweep_is_kept_and_goes_on(capsys, tmp_path, monkeypatch):
+    fixed = {name: FIXED[name] for name in ("ar", "sd 3", "mirror main 4")}
+    monkeypatch.setattr(choices, "FIXED", fixed)
+    monkeypatch.setattr(choices, "SIZES", (0,))
+    monkeypatch.setattr(choices, "PACES", (0.0,))
+    folder, out = models.pair(tmp_path / "pair", says="abcdefghijklmnop."), tmp_path / "out"
+    words = ["bench", "auto", "--sweep", "--model", str(folder), "--limit", "1", "--rounds", "1", "--json"]
+    words += ["--max-tokens", "16"]
+    measured, calls = choices._measured, []
+
+    def stopped(*args):
+        calls.append(args)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return measured(*args)
+
+    monkeypatch.setattr(choices, "_measured", stopped)
+    assert main([*words, "--out", str(out)]) == 130
+    capsys.readouterr()
+    assert main([*words, "--out", str(out)]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert len(calls) == 3
+    assert found["resumed"] == 1
+    assert [row["temperature"] for row in found["settings"]] == [0.0, 1.0]
+    for row in found["settings"]:
+        assert row["identical"]
+        assert set(row["rates"]) == set(row["plan"]["settings"]) == set(fixed)
+        assert row["share"] == pytest.approx(row["auto"] / max(row["rates"].values()), rel=0.01)
+    assert main([*words, "--out", str(out), "--seed", "1"]) == 2
+    assert "seed was 0 and is 1" in capsys.readouterr().err
+    assert main([*words[:2], "--model", str(folder), "--out", str(out)]) == 2
+    assert "choose one of them" in capsys.readouterr().err
+    lines = (out / choices.NAME).read_text().splitlines()
+    (out / choices.NAME).write_text(f"{lines[0]}\n{{}}\n")
+    assert main([*words, "--out", str(out)]) == 2
+    assert "line 2: it is damaged" in capsys.readouterr().err

@@ -53,16 +53,22 @@ def rates(of: Sequence[Measured]) -> list[float]:
 
 def compared(found: Mapping[str, Measured], costs: Costs) -> dict[str, Any]:
     """`settings`: tokens a second by name, predicted and measured; `error`, `median_error`: of them all, as shares;
-    `best`: which one the model would take, and `best_share`: what that reaches of the best measured."""
+    `gain_error`: of their ratios to plain decoding, the median; `best`: which one the model would take, and
+    `best_share`: what that reaches of the best measured."""
     rows = {}
     for name, one in found.items():
         seen = Chance(rates([other for other in found.values() if other.kind == one.kind]), one.hits, one.own)
         said = predict(costs, one.setting, seen)
         rows[name] = {"predicted": 1e3 * said.rate, "measured": one.tokens / one.seconds}
     errors = [abs(row["predicted"] / row["measured"] - 1) for row in rows.values()]
+    plain = rows.get("ar", {"predicted": 1e3 / costs.plain, "measured": 1e3 / costs.plain})
+    gains = [
+        abs(row["predicted"] / plain["predicted"] / (row["measured"] / plain["measured"]) - 1) for row in rows.values()
+    ]
     best = max(rows, key=lambda name: rows[name]["predicted"])
     top = max(row["measured"] for row in rows.values())
     return {
-        "settings": rows, "error": max(errors), "median_error": median(errors), "best": best,
+        "settings": rows, "error": max(errors), "median_error": median(errors),
+        "gain_error": median(gains), "best": best,
         "best_share": rows[best]["measured"] / top,
     }  # fmt: skip

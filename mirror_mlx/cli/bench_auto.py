@@ -5,10 +5,13 @@ import json
 import sys
 import warnings
 from contextlib import redirect_stdout
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from mirror_mlx.cli import flags
 from mirror_mlx.cli.measuring import add_counts, add_lab, add_prompts, cell, progress, rounded, settings_from
+from mirror_mlx.errors import UsageError
 
 DESCRIPTION = """\
 Is mode "auto" ever worse than plain decoding? Drafts that are wrong, that guess, that take ten times as long and that
@@ -49,6 +52,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--temp", metavar="N", type=float, default=0.0, help="temperature (default: 0); a sweep has 0, 1"
     )
     add_prompts(group)
+    group.add_argument(
+        "--out", metavar="DIR", help="with --sweep, --windows: keep each setting when it is measured, and go on there"
+    )
     group.add_argument("--json", action="store_true", help="one JSON object with every figure")
 
 
@@ -56,16 +62,21 @@ def run(args: argparse.Namespace) -> int:
     """Measure and print. 0, or 1 where the tokens were not those of plain decoding."""
     with redirect_stdout(sys.stderr), flags.in_flags(vars(args)), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        from mirror_mlx.bench.auto import FIXED, WINDOWS, Settings, hostile_rows, points, sweep_rows, window_rows
+        from mirror_mlx.bench.auto import hostile_rows
+        from mirror_mlx.bench.choices import FIXED, WINDOWS, points, sweep_rows, window_rows
         from mirror_mlx.bench.hostile import KINDS
+        from mirror_mlx.bench.turns import Settings
 
         settings = settings_from(args, Settings)
         each = settings.limit * settings.rounds
         measure, count = hostile_rows, 2 * len(KINDS) * 2
+        if args.out is not None and not (args.sweep or args.windows):
+            raise UsageError("--out keeps the settings of --sweep and --windows: choose one of them")
+        out = None if args.out is None else Path(args.out).expanduser()
         if args.sweep:
-            measure, count = sweep_rows, len(list(points(settings))) * (len(FIXED) + 1)
+            measure, count = partial(sweep_rows, out=out), len(list(points(settings))) * (len(FIXED) + 1)
         elif args.windows:
-            measure, count = window_rows, 2 * (len(WINDOWS) + 1)
+            measure, count = partial(window_rows, out=out), 2 * (len(WINDOWS) + 1)
         with progress(count * each) as report:
             found = rounded(measure(settings, report))
     rows, columns = (found["drafts"], _HOSTILE) if "drafts" in found else (_planned(found["settings"]), _SWEEP)

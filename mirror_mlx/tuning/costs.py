@@ -1,8 +1,9 @@
 """What the devices take, as calibration found it. Pure: plain data, to JSON and back."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil
+from statistics import fmean
 from typing import Any
 
 from mirror_mlx.tuning.curve import Curve
@@ -27,6 +28,14 @@ class DraftCosts:
     tokens: float = 1.0
     width: int | None = None
     slower: float = 1.0
+
+    @classmethod
+    def mean(cls, of: "Sequence[DraftCosts]") -> "DraftCosts":
+        """See `Costs.mean`."""
+        return cls(
+            Curve.mean([one.glue for one in of]), Curve.mean([one.one for one in of]), fmean(one.tokens for one in of),
+            of[0].width, fmean(one.slower for one in of),
+        )  # fmt: skip
 
     def passes(self, length: int) -> float:
         """Of a rollout, on average."""
@@ -59,6 +68,17 @@ class Costs:
     slower: float = 1.0
     exchange: float = 0.0
     drafts: Mapping[Way, DraftCosts] = field(default_factory=dict)
+
+    @classmethod
+    def mean(cls, of: "Sequence[Costs]") -> "Costs":
+        """What the same devices take on average, which was measured several times."""
+        first = of[0]
+        return cls(
+            fmean(one.plain for one in of), Curve.mean([one.verify for one in of]), fmean(one.tap for one in of),
+            {layer: fmean(one.exits[layer] for one in of) for layer in first.exits},
+            fmean(one.slower for one in of), fmean(one.exchange for one in of),
+            {way: DraftCosts.mean([one.drafts[way] for one in of]) for way in first.drafts},
+        )  # fmt: skip
 
     def as_dict(self) -> dict[str, Any]:
         """As JSON takes it."""

@@ -1,8 +1,9 @@
 """A cost that depends on how much is asked for, from a few measured points. Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from statistics import fmean
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,15 @@ class Curve:
         if not pools:
             raise ValueError("a curve needs a point")
         return cls(tuple((count, ms) for ms, counts in pools for count in counts))
+
+    @classmethod
+    def mean(cls, curves: "Sequence[Curve]") -> "Curve":
+        """
+        >>> Curve.mean([Curve.of({1: 10.0, 8: 17.0}), Curve.of({1: 12.0, 4: 18.0})]).points
+        ((1.0, 11.0), (4.0, 15.5), (8.0, 21.5))
+        """
+        counts = sorted({count for curve in curves for count, _ in curve.points})
+        return cls.of((count, fmean(curve.at(count) for curve in curves)) for count in counts)
 
     def at(self, count: float) -> float:
         points = self.points

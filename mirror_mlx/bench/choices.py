@@ -1,0 +1,154 @@
+"""Mode "auto" beside fixed settings, measured over sizes, paces, temperatures and prompts. Every token is compared."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from mirror_mlx import blas
+from mirror_mlx.bench import planned
+from mirror_mlx.bench.journal import Journal
+from mirror_mlx.bench.lab import Others
+from mirror_mlx.bench.turns import Answer, Lab, Report, Settings, identical, in_turn, rate, setup, told
+from mirror_mlx.engine import Engine
+from mirror_mlx.tuning.costs import Costs
+
+FIXED: Mapping[str, Mapping[str, Any]] = {
+    "ar": {"mode": "ar"},
+    **{f"sd {n}": {"mode": "sd", "num_draft_tokens": n, "streams": 0} for n in (3, 7)},
+    **{f"sd streams {n}": {"mode": "sd", "num_draft_tokens": n} for n in (4, 7)},
+    **{f"mirror main {n}": {"mode": "mirror", "num_draft_tokens": n, "streams": 0} for n in (4, 7)},
+    **{f"mirror {n}": {"mode": "mirror", "num_draft_tokens": n} for n in (4, 7, 10)},
+    **{f"mirror exact {n}": {"mode": "mirror", "num_draft_tokens": n, "stream_mode": "exact"} for n in (7, 11)},
+    **{
+        f"{one} exact 7": {"mode": "mirror", "num_draft_tokens": 7, "stream_mode": "exact", "predictor": one}
+        for one in ("draft", "tap")
+    },
+}
+"""What "auto" is compared with in a sweep."""
+WINDOWS: Mapping[str, Mapping[str, Any]] = {
+    "ar": {"mode": "ar"},
+    **{f"mirror {n}": {"mode": "mirror", "num_draft_tokens": n, "stream_mode": "exact"} for n in (3, 5, 7, 9, 11, 15)},
+    "growing": {"mode": "mirror", "num_draft_tokens": 15, "stream_mode": "exact", "adaptive": True},
+}
+"""And where only windows differ: of one length each, and such as grow and shrink."""
+SIZES = (0, 20_000_000, 60_000_000)
+PACES = (0.0, 5.0, 20.0, 60.0)
+NAME = "settings.jsonl"
+_SAFE = {"draft_timeout": 30.0, "max_roots": 24}
+
+
+def sweep_rows(
+    settings: Settings, report: Report = lambda done, what: None, *, out: Path | None = None
+) -> dict[str, Any]:
+    """`settings`: target's and draft's size, temperature and kind of prompt, each with the tokens a second of every
+    fixed setting and of "auto", how much of the best fixed one auto reaches, and what the throughput model makes of
+    them (`plan`, see `planned.compared`). out: a folder in which each is kept when it is measured."""
+    return _swept(settings, FIXED, points(settings), report, out)
+
+
+def window_rows(
+    settings: Settings, report: Report = lambda done, what: None, *, out: Path | None = None
+) -> dict[str, Any]:
+    """The same for windows of different lengths, at one size and pace, on prompts of both kinds in turn."""
+    temps = (replace(settings, temp=temp) for temp in (0.0, 1.0))
+    return _swept(settings, WINDOWS, temps, report, out, mixed=True)
+
+
+def _swept(
+    settings: Settings,
+    fixed: Mapping[str, Mapping[str, Any]],
+    asked: Iterable[Settings],
+    report: Report,
+    out: Path | None,
+    mixed: bool = False,
+) -> dict[str, Any]:
+    blas.set_threads(1)
+    rows: list[dict[str, Any]] = []
+    about = setup(settings)
+    journal = Journal(out, NAME, about | {"fixed": list(fixed)}, lambda row: rows.append(_whole(row)))
+    done = 0
+    try:
+        for point in asked:
+            lab = Lab(point, mixed)
+            key = _key(point, mixed)
+            if not any(key.items() <= row.items() for row in rows):
+                label = f"{point.params / 1e6:.0f} M, {point.pass_ms:g} ms, T {point.temp:g}"
+                rows.append(key | _measured(lab, fixed, told(report, done, label)))
+                journal.add(rows[-1:])
+            done += (len(fixed) + 1) * len(lab.asked) * settings.rounds
+    finally:
+        journal.close()
+    return {
+        "setup": about, "settings": rows, "resumed": journal.resumed,
+        "worst_share": min(row["share"] for row in rows),
+        "plan_error": max(row["plan"]["error"] for row in rows),
+        "plan_median_error": median(row["plan"]["median_error"] for row in rows),
+        "plan_gain_error": max(row["plan"]["gain_error"] for row in rows),
+    }  # fmt: skip
+
+
+def _key(point: Settings, mixed: bool) -> dict[str, Any]:
+    kind = "both" if mixed else "own" if point.prompts is None else "file"
+    return {"inflated": point.params, "pass_ms": point.pass_ms, "temperature": point.temp, "prompts": kind}
+
+
+def _whole(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a journal. Raises KeyError for what is none."""
+    if missing := {"inflated", "share", "plan", "identical"} - row.keys():
+        raise KeyError(missing)
+    return dict(row)
+
+
+def _measured(lab: Lab, fixed: Mapping[str, Mapping[str, Any]], report: Callable[[int, str], None]) -> dict[str, Any]:
+    """One setting of the lab. What the devices take changes from second to second, on machines with neighbours: it is
+    calibrated anew before each prompt, and the throughput model gets the mean of it."""
+    costs: list[Costs] = []
+    with ExitStack() as stack:
+        stack.enter_context(lab.cores.for_target())
+        engines = {
+            name: stack.enter_context(lab.engine(lab.draft_for(options), **_SAFE, **options))
+            for name, options in {**fixed, "auto": {"mode": "auto"}}.items()
+        }
+        engines["auto"].calibrate()
+        others = Others()
+        found = in_turn(engines, lab, report, lambda: costs.append(lab.costs(**_SAFE)))
+        rates = {name: rate(of) for name, of in found.items()}
+        auto = rates.pop("auto")
+        best = max(rates, key=rates.__getitem__)
+        return {
+            "params": lab.params, "auto": auto, "best": best, "best_rate": rates[best], "share": auto / rates[best],
+            "plain": rates["ar"], "rates": rates, "identical": identical(found), "other_programs_cores": others.cores(),
+            "hybrid": _hybrid(rates),
+            "plan": planned.compared(_decoded(found, engines), Costs.mean(costs)),
+        }  # fmt: skip
+
+
+def _hybrid(rates: Mapping[str, float]) -> float | None:
+    """What a hybrid reaches of the better of its predictors alone; None: it was not measured."""
+    alone = [rates[f"{one} exact 7"] for one in ("draft", "tap") if f"{one} exact 7" in rates]
+    return rates["mirror exact 7"] / max(alone) if alone else None
+
+
+def _decoded(found: Mapping[str, Sequence[Answer]], engines: Mapping[str, Engine]) -> dict[str, planned.Measured]:
+    """The fixed settings' answers that are long enough."""
+    several = {name: [answer for answer in of if len(answer.steps) > 2] for name, of in found.items() if name != "auto"}
+    return {
+        name: planned.Measured(
+            engines[name].setting, [step for answer in of for step in answer.steps],
+            sum(answer.between for answer in of), sum(answer.decoding for answer in of),
+        ) for name, of in several.items() if of
+    }  # fmt: skip
+
+
+def points(settings: Settings) -> Iterator[Settings]:
+    """The sweep: sizes of the target × paces of the draft × temperatures × kinds of prompts."""
+    kinds = [settings.prompts] if settings.prompts is None else [None, settings.prompts]
+    for size in SIZES:
+        for pace in PACES:
+            for temp in (0.0, 1.0):
+                for kind in kinds:
+                    share = settings.held_out if kind else 0.0
+                    yield replace(settings, params=size, pass_ms=pace, temp=temp, prompts=kind, held_out=share)

@@ -1,0 +1,155 @@
+"""Engines that decode the same prompts in turn, in one process, on views of the same weights: what is compared is
+compared within a second or two.
+"""
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from statistics import median
+from typing import Any
+
+import mlx.core as mx
+
+from mirror_mlx.bench import pairs, prompts
+from mirror_mlx.bench.lab import Cores, Pace, PacedDraft
+from mirror_mlx.bench.peers import view
+from mirror_mlx.draft import Draft
+from mirror_mlx.engine import Engine
+from mirror_mlx.errors import UsageError
+from mirror_mlx.sampling import Sampling
+from mirror_mlx.trace import StepTrace
+from mirror_mlx.tuning.costs import Costs
+
+Report = Callable[[int, str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What to measure. Raises UsageError for what is out of range.
+
+    params   of the inflated target; 0: as it is
+    pass_ms  how long each of the draft's passes takes; 0: as long as it does
+    prompts  a file (see `bench.prompts.read`); None: problems made from the seed
+    limit    at most so many of them; max_tokens: of each answer; rounds: how often each is decoded
+    """
+
+    model: str = "demo"
+    draft_model: str | None = None
+    params: int = 160_000_000
+    pass_ms: float = 10.0
+    temp: float = 0.0
+    prompts: str | None = None
+    held_out: float = 0.0
+    limit: int = 4
+    max_tokens: int = 128
+    rounds: int = 2
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, least in (("limit", 1), ("max_tokens", 1), ("rounds", 1), ("params", 0), ("pass_ms", 0), ("temp", 0)):
+            if not least <= getattr(self, name) < 1e12:
+                raise UsageError(f"{name} is {getattr(self, name)}: it must be {least} or more")
+        prompts.check_share(self.held_out)
+
+
+class Lab:
+    """The pair on its cores, and engines on views of it."""
+
+    def __init__(self, settings: Settings, mixed: bool = False) -> None:
+        self.settings = settings
+        self.cores = Cores()
+        self.pair = pairs.load(settings.model, settings.draft_model)
+        texts = prompts.asked(settings.prompts, settings.limit, settings.held_out, settings.seed)
+        if mixed and settings.prompts is not None:
+            both = zip(texts, prompts.made(settings.seed, settings.limit), strict=False)
+            texts = [text for pair in both for text in pair][: settings.limit]
+        self.asked = [prompts.tokens(self.pair.tokenizer, text) for text in texts]
+        self.params = self.pair.inflate(settings.params) if settings.params else 0
+
+    def engine(self, draft: Draft | None, **options: Any) -> Engine:
+        pair = self.pair
+        return Engine(
+            view(pair.model), pair.tokenizer, draft, draft_work=self.cores.for_draft, tap=pair.adapter, **options
+        )
+
+    def draft_for(self, options: Mapping[str, Any]) -> Draft | None:
+        return None if options["mode"] == "ar" else self.draft()
+
+    def costs(self, **options: Any) -> Costs:
+        """What calibration finds now."""
+        with self.engine(self.draft(), mode="auto", **options) as engine:
+            engine.calibrate()
+            return engine.calibration[0].costs
+
+    def draft(self) -> Draft:
+        """The pair's, paced, on weights of its own: each engine closes its draft."""
+        found = pairs.load(self.settings.model, self.settings.draft_model).draft
+        return PacedDraft(found, Pace(self.settings.pass_ms / 1e3))
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    tokens: int
+    seconds: float
+    text: tuple[int, ...]
+    prompt: int = 0  # which one
+    decoding: float = 0.0  # seconds from the end of the first step to the beginning of the last
+    steps: Sequence[StepTrace] = ()
+
+    @property
+    def between(self) -> int:
+        """Tokens of those seconds."""
+        return sum(step.outcome.accepted + 1 for step in self.steps[1:-1])
+
+
+def in_turn(
+    engines: Mapping[str, Engine], lab: Lab, report: Callable[[int, str], None], between: Callable[[], object] = int
+) -> dict[str, list[Answer]]:
+    """Every prompt by every engine, round after round; who begins changes. The first prompt is decoded once before.
+    between: done before each prompt."""
+    s = lab.settings
+    found: dict[str, list[Answer]] = {name: [] for name in engines}
+    for engine in engines.values():
+        answered(engine, lab.asked[0], s)
+    done, names = 0, list(engines)
+    for number in range(s.rounds * len(lab.asked)):
+        between()
+        prompt = number % len(lab.asked)
+        turn = (number + number // len(lab.asked)) % len(names)
+        for name in [*names[turn:], *names[:turn]]:
+            report(done, name)
+            found[name].append(replace(answered(engines[name], lab.asked[prompt], s), prompt=prompt))
+            done += 1
+    return found
+
+
+def answered(engine: Engine, prompt: list[int], s: Settings) -> Answer:
+    began = time.perf_counter()
+    text = tuple(r.token for r in engine.stream(prompt, s.max_tokens, Sampling(temperature=s.temp, seed=s.seed)))
+    ended, steps = time.perf_counter(), tuple(engine.trace.steps)
+    verified = sorted(span.start for span in engine.trace.spans if span.name == "verify" and span.lane == "target")
+    decoding = (verified[-1] - verified[1]) / 1e9 if len(verified) > 2 else 0.0
+    return Answer(len(text), ended - began, text, decoding=decoding, steps=steps)
+
+
+def rate(of: Sequence[Answer]) -> float:
+    """Tokens a second, with the median of the times that a prompt has been decoded in."""
+    times: defaultdict[int, list[Answer]] = defaultdict(list)
+    for answer in of:
+        times[answer.prompt].append(answer)
+    usual = [median(answer.seconds for answer in answers) for answers in times.values()]
+    return sum(answers[0].tokens for answers in times.values()) / sum(usual)
+
+
+def identical(found: Mapping[str, Sequence[Answer]]) -> bool:
+    texts = [[answer.text for answer in of] for of in found.values()]
+    return all(one == texts[0] for one in texts)
+
+
+def setup(settings: Settings) -> dict[str, Any]:
+    return asdict(settings) | {"device": str(mx.default_device()), "cores": str(Cores())}
+
+
+def told(report: Report, done: int, what: str) -> Callable[[int, str], None]:
+    return lambda more, name: report(done + more, f"{what}: {name}")
