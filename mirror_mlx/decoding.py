@@ -198,6 +198,7 @@ class Decoding:
         step = len(self._trace.steps)
         mode = "ar" if ask.plain else ask.setting.mode
         note = StepTrace(step, window, outcome, roots=ticket.roots if ticket else 0, busy=busy, mode=mode)
+        note.predictor = ask.setting.predictor if mode == "mirror" else ""
         self._trace.steps.append(note)
         self._policy.verified(len(window.tokens), outcome.accepted)
         if step % _CLEAR == _CLEAR - 1:
@@ -220,17 +221,17 @@ class Decoding:
         began, outcome = clock(), note.outcome
         if outcome.token in self._eos:
             return Window()
-        window = Window()
+        made = window = Window()
         if self._room > 0:
             if self._draft is not None and ticket is not None:
-                window = self._draft.collect(ticket, self._policy.patience())
+                made = window = self._draft.collect(ticket, self._policy.patience())
             window = self._fitting(self._proposed(window, self._policy.ask().setting))
         note.waited, note.next = clock() - began, window.source
         if ticket is not None:
             if window.source in HITS:
                 note.foreseen = ticket.round.foreseen(outcome.key)
             self._fan.saw(len(note.window.tokens), outcome.accepted, ticket.round.rank(outcome), self.options.kappa)
-        self._fact = step_began, _fact(ask.setting, ticket, note)
+        self._fact = step_began, _fact(ask.setting, ticket, note, made)
         note.busy += note.waited
         self._trace.add("target", "collect", note.step, began, began + note.waited)
         return window
@@ -281,8 +282,8 @@ def _tapped(setting: Setting) -> bool:
     return setting.mode == "mirror" and setting.predictor != "draft"
 
 
-def _fact(setting: Setting, ticket: Ticket | None, note: StepTrace) -> Stepped:
-    """What the policy is told of a step, all but how long it was."""
+def _fact(setting: Setting, ticket: Ticket | None, note: StepTrace, made: Window) -> Stepped:
+    """What the policy is told of a step, all but how long it was. made: the next window, before it is cut."""
     first = ticket.passes[0] if ticket is not None and ticket.passes else None
     return Stepped(
         setting,
@@ -296,8 +297,10 @@ def _fact(setting: Setting, ticket: Ticket | None, note: StepTrace) -> Stepped:
         own=ticket.round.own if ticket is not None else 0,
         place=None if ticket is None or note.next not in HITS else ticket.round.cache.place(note.outcome.key),
         one_pass=None if first is None else first.ns / 1e6,
-        branches=1 if first is None else first.branches,
+        branches=1 if first is None else first.branches - first.fresh * (1 - setting.short),
         rows=0 if first is None else first.rows,
         by=note.window.source,
         opening=note.step == 0,
+        drafted=len(made.tokens),
+        passes=made.passes,
     )

@@ -92,7 +92,7 @@ class Window:
         >>> Window((5, 6, 7), "hit").cut(2)
         Window(tokens=(5, 6), source='hit', confidences=())
         """
-        return Window(self.tokens[:length], self.source, self.confidences[:length], self.laws[:length])
+        return Window(self.tokens[:length], self.source, self.confidences[:length], self.laws[:length], self.passes)
 
 
 @dataclass(frozen=True, slots=True)

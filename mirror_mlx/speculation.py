@@ -28,6 +28,10 @@ class SpeculationCache:
     def __len__(self) -> int:
         return len(self._windows)
 
+    def begun(self, key: Key) -> bool:
+        """Whether a pass has been made for this window."""
+        return key in self._passes
+
     @property
     def keys(self) -> tuple[Key, ...]:
         """All roots, in the order they were opened."""

@@ -39,6 +39,7 @@ class StepTrace:
     waited      the wait alone
     foreseen    who named the outcome, "draft" or "tap", where the next window is a hit
     mode        "mirror", "sd" or "ar": how it was done
+    predictor   who was asked to name outcomes; "": nobody
     """
 
     step: int
@@ -50,6 +51,7 @@ class StepTrace:
     waited: int = 0
     foreseen: str | None = None
     mode: str = "ar"
+    predictor: str = ""
 
 
 @dataclass(slots=True)

@@ -26,9 +26,11 @@ Work = Callable[[], AbstractContextManager[Any]]
 
 
 class Pass(NamedTuple):
-    """Over so many branches, and so many of the trunk's rows that no pass had carried; ns."""
+    """Over so many branches, of which it was the first for `fresh`, and so many of the trunk's rows that no pass had
+    carried; ns."""
 
     branches: int
+    fresh: int
     rows: int
     ns: int
 
@@ -260,9 +262,10 @@ class Worker:
                 round_.expanded(action.roots)
             elif isinstance(action, Advance):
                 keys = action.keys[:width]  # where not all fit a pass, the first are served to their end
+                fresh = sum(not round_.cache.begun(key) for key in keys)
                 with span("draft", "pass", step):
                     proposed = draft.advance(keys)
-                ticket.passes.append(Pass(len(keys), pending, clock() - began))
+                ticket.passes.append(Pass(len(keys), fresh, pending, clock() - began))
                 pending = 0
                 sure = draft.confidences if isinstance(draft, Confident) else {}
                 laws = draft.laws if isinstance(draft, Lawful) else {}

@@ -1,7 +1,7 @@
 """What the throughput model says of settings that were measured, from calibration and what the text did. Pure."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
@@ -27,6 +27,11 @@ class Measured:
         streams, exact = self.setting.way
         return 0 if exact else streams
 
+    def of(self, predictor: str) -> "Measured":
+        """The steps in which that one named the outcomes: a hybrid may let draft or tap do it alone."""
+        steps = [step for step in self.steps if step.predictor == predictor]
+        return replace(self, setting=replace(self.setting, predictor=predictor or "hybrid"), steps=steps)
+
     @property
     def hits(self) -> float:
         ready = [step.next in HITS for step in self.steps if step.next != "none"]
@@ -51,15 +56,29 @@ def rates(of: Sequence[Measured]) -> list[float]:
     return found or [0.0]
 
 
+def _texts(costs: Costs, one: Measured) -> Costs:
+    """With as many tokens a pass as streams that are checked have brought in this text."""
+    way, made = one.setting.way, [step.window for step in one.steps if step.window.passes]
+    if not way[1] or way not in costs.drafts or not made:
+        return costs
+    brought = sum(len(window.tokens) for window in made) / sum(window.passes for window in made)
+    return replace(costs, drafts={**costs.drafts, way: replace(costs.drafts[way], tokens=max(1.0, brought))})
+
+
 def compared(found: Mapping[str, Measured], costs: Costs) -> dict[str, Any]:
     """`settings`: tokens a second by name, predicted and measured; `error`, `median_error`: of them all, as shares;
     `gain_error`: of their ratios to plain decoding, the median; `best`: which one the model would take, and
     `best_share`: what that reaches of the best measured."""
     rows = {}
     for name, one in found.items():
-        seen = Chance(rates([other for other in found.values() if other.kind == one.kind]), one.hits, one.own)
-        said = predict(costs, one.setting, seen)
-        rows[name] = {"predicted": 1e3 * said.rate, "measured": one.tokens / one.seconds}
+        held = rates([other for other in found.values() if other.kind == one.kind])
+        now = _texts(costs, one)
+        tokens = ms = 0.0
+        for asked in {step.predictor for step in one.steps}:
+            part = one.of(asked)
+            said = predict(now, part.setting, Chance(held, part.hits, part.own))
+            tokens, ms = tokens + len(part.steps) * said.tokens, ms + len(part.steps) * said.step
+        rows[name] = {"predicted": 1e3 * tokens / ms, "measured": one.tokens / one.seconds}
     errors = [abs(row["predicted"] / row["measured"] - 1) for row in rows.values()]
     plain = rows.get("ar", {"predicted": 1e3 / costs.plain, "measured": 1e3 / costs.plain})
     gains = [

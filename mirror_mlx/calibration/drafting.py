@@ -50,6 +50,7 @@ class Drafted:
         self._glue: list[float] = []
         self._alone: dict[int, list[float]] = {}  # passes, by branches
         self._beside: dict[int, list[float]] = {}
+        self._short: dict[int, list[float]] = {}
         self._windows: list[Window] = []
 
     def turn(self) -> None:
@@ -95,7 +96,8 @@ class Drafted:
 
     def costs(self, width: int | None) -> DraftCosts:
         """What a pass takes, by branches; alone and beside the target. width: how many it takes; None: all."""
-        one = Curve.of({branches: median(times) for branches, times in self._alone.items()})
+        alone = self._alone or self._short
+        one = Curve.of({branches: median(times) for branches, times in alone.items()})
         glue = median(self._glue) if self._glue else one.at(1)
         factors = [ms / max(one.at(branches), 1e-9) for branches, times in self._beside.items() for ms in times]
         return DraftCosts(
@@ -157,7 +159,8 @@ class Drafted:
         self._check()
         for one in ticket.passes:
             if one.rows <= 1:
-                passes.setdefault(one.branches, []).append(one.ns / 1e6)
+                short = one.fresh and self._way[0]  # with streams a branch's first pass is
+                (self._short if short else passes).setdefault(one.branches, []).append(one.ns / 1e6)
         return window
 
     def _wait(self, ticket: Ticket, count: int) -> None:

@@ -134,7 +134,7 @@ def measure(
     between = _Turns(None if draft is None else drafted(wanted.ways[0]))
     for count, ms in told.each(verifying.verifications(target, tokens, windows, between)):
         rows[count].append(ms)
-    verify = Curve.of({count: median(times) for count, times in rows.items()})
+    verify = Curve.through({count: median(times) for count, times in rows.items()})
     taps = list(told.each(verifying.taps(target, tokens, length, wanted.exits, verify.at(length + 1), between)))
     costs = Costs(
         # A verification of one row does all that a plain token needs: what took longer was disturbed.

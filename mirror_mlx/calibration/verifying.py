@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 
 from mirror_mlx.target import Target
+from mirror_mlx.tuning.choice import LENGTHS
 from mirror_mlx.verify import verify
 
 _PLAIN = 24  # tokens decoded plainly
 REPEATS = 3
-_WINDOWS = (1, 3, 7, 15)  # proposals verified
 
 
 def plain(target: Target, tokens: list[int]) -> float:
@@ -24,7 +24,7 @@ def plain(target: Target, tokens: list[int]) -> float:
 
 def windows(longest: int) -> tuple[int, ...]:
     """Lengths of those that are verified."""
-    return (0, *(n for n in _WINDOWS if n < longest), longest)
+    return (0, *(n for n in LENGTHS if n < longest), longest)
 
 
 def verifications(

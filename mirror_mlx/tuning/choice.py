@@ -8,7 +8,7 @@ from mirror_mlx.messages import Predictor
 from mirror_mlx.tuning.costs import Costs
 from mirror_mlx.tuning.throughput import Belief, Setting, predict
 
-_LENGTHS = (1, 2, 3, 4, 5, 7, 9, 11, 15)
+LENGTHS = (1, 2, 3, 4, 5, 7, 9, 11, 15)
 _ROOTS = (4, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 _ROUNDS = 3  # through all factors; after that nothing has been seen to change
 
@@ -34,7 +34,7 @@ class Reach:
     waits: bool = True
 
     def lengths(self) -> list[int]:
-        return sorted({*(n for n in _LENGTHS if n < self.length), self.length})
+        return sorted({*(n for n in LENGTHS if n < self.length), self.length})
 
     def counts(self) -> list[int]:
         return sorted({*(n for n in _ROOTS if n < self.roots), self.roots})

@@ -110,4 +110,4 @@ class Costs:
 
 
 def _curve(points: Any) -> Curve:
-    return Curve.of([(float(count), float(ms)) for count, ms in points])
+    return Curve.through([(float(count), float(ms)) for count, ms in points])

@@ -40,13 +40,19 @@ class Curve:
         return cls(tuple((count, ms) for ms, counts in pools for count in counts))
 
     @classmethod
+    def through(cls, found: "dict[int, float] | Iterable[tuple[float, float]]") -> "Curve":
+        """As it was measured: five rows may well cost more than eight, where there are kernels for eight."""
+        points = sorted(found.items() if isinstance(found, dict) else found)
+        return cls(tuple((float(count), ms) for count, ms in points))
+
+    @classmethod
     def mean(cls, curves: "Sequence[Curve]") -> "Curve":
         """
         >>> Curve.mean([Curve.of({1: 10.0, 8: 17.0}), Curve.of({1: 12.0, 4: 18.0})]).points
         ((1.0, 11.0), (4.0, 15.5), (8.0, 21.5))
         """
         counts = sorted({count for curve in curves for count, _ in curve.points})
-        return cls.of((count, fmean(curve.at(count) for curve in curves)) for count in counts)
+        return cls.through((count, fmean(curve.at(count) for curve in curves)) for count in counts)
 
     def at(self, count: float) -> float:
         points = self.points

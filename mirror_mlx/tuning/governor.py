@@ -214,6 +214,7 @@ class Governor:
         if fact.opening:  # plain decoding would have the end of the prompt to do as well
             return
         self._observed.verified(fact)
+        self._observed.drafted(fact.setting.way, fact.drafted, fact.passes)
         self._passed(fact.setting.way, fact.one_pass, fact.branches, fact.rows, beside=fact.setting.mode == "mirror")
         costs, plain = self.costs, self.costs.plain
         expected = predict(costs, fact.setting, self._beliefs.of(fact.setting))
@@ -237,7 +238,7 @@ class Governor:
         elif self._budget.over(self.costs.plain):
             self.park(f"{self._budget.lost / self.costs.plain:.1f} tokens' time lost")
 
-    def _passed(self, way: Way, ms: float | None, branches: int, rows: int = 0, *, beside: bool = False) -> None:
+    def _passed(self, way: Way, ms: float | None, branches: float, rows: int = 0, *, beside: bool = False) -> None:
         """How long a pass took."""
         if ms is not None and way in self.costs.drafts:
             self._known = True

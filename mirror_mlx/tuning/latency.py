@@ -13,6 +13,7 @@ class Rollout:
     starts  when the first one begins
     one     what each takes
     passes  how many there are
+    first   what the first one takes; None: as the others
 
     >>> own = Rollout(starts=10, one=10, passes=3)
     >>> own.ends, own.done(25), own.free(25)
@@ -24,22 +25,30 @@ class Rollout:
     starts: float
     one: float
     passes: float
+    first: float | None = None
 
     @property
     def ends(self) -> float:
-        return self.starts + self.passes * self.one
+        return self._grid + self.passes * self.one
+
+    @property
+    def _grid(self) -> float:
+        """When the first one would have begun, had it been as the others."""
+        return self.starts if self.first is None or not self.passes else self.starts + self.first - self.one
 
     def done(self, at: float) -> float:
         """Passes that have ended by then."""
         if self.one <= 0:
             return self.passes
-        return min(self.passes, int((at - self.starts) / self.one)) if at > self.starts else 0
+        return min(self.passes, max(0, int((at - self._grid) / self.one))) if at > self.starts else 0
 
     def free(self, at: float) -> float:
         """When the draft can do something else that is asked of it then."""
         if at <= self.starts or at >= self.ends or self.one <= 0:
             return max(at, self.starts)
-        return at + (-(at - self.starts)) % self.one
+        if self.first is not None and at < self.starts + self.first:
+            return self.starts + self.first
+        return at + (-(at - self._grid)) % self.one
 
     def waits(self, at: float, enough: float, late: float) -> float:
         """From then until so many passes have ended, where each that begins then takes `late`: the outcome is known,
@@ -51,6 +60,6 @@ class Rollout:
         under_way = free > at > self.starts
         return free - at + max(0.0, left - under_way) * late
 
-    def joined(self, at: float, passes: float, one: float | None = None) -> "Rollout":
+    def joined(self, at: float, passes: float, one: float | None = None, first: float | None = None) -> "Rollout":
         """Another one that is asked for then, and goes on together with this one. one: as this one's."""
-        return Rollout(self.free(at), self.one if one is None else one, passes)
+        return Rollout(self.free(at), self.one if one is None else one, passes, first)

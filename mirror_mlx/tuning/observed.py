@@ -11,6 +11,8 @@ from mirror_mlx.tuning.running import Ratio, Shape
 from mirror_mlx.tuning.tally import Plained
 
 _SLOW = 1.5  # times what a pass took when it was calibrated
+_KEEP = 0.97  # of what windows came to, with each newer one
+_KNOWN = 12.0  # passes that calibration counts for
 _FASTER = 0.75  # of what was calibrated: it was disturbed then
 
 
@@ -21,6 +23,7 @@ class Observed:
         self.costs = self._base = costs
         self._target, self._draft, self._plain = Ratio(), Ratio(), Ratio()
         self._step, self._scale = Ratio(), 1.0  # a step ÷ what its parts come to, and what of that is in `costs`
+        self._drafted = {way: (_KNOWN * one.tokens, _KNOWN) for way, one in costs.drafts.items() if way[1]}
         self._shape = Shape(costs.verify)
         self._hindered = Ratio(costs.slower)  # a plain token beside the draft ÷ alone
         self._slower = Shape(Curve.of({1: costs.slower}))  # what a verification takes beside the draft ÷ alone
@@ -28,7 +31,7 @@ class Observed:
     def rescale(self) -> None:
         base, slow = self._base, self._draft.value
         drafts = {
-            way: replace(draft, glue=draft.glue.scaled(slow), one=draft.one.scaled(slow))
+            way: replace(draft, glue=draft.glue.scaled(slow), one=draft.one.scaled(slow), tokens=self._tokens(way))
             for way, draft in base.drafts.items()
         }
         self._scale = self._step.value
@@ -74,7 +77,7 @@ class Observed:
         """A step, where `costs` make so many ms of it."""
         self._step.saw(self._scale * whole / max(expected, 1e-9))
 
-    def passed(self, way: Way, ms: float, branches: int, rows: int = 0, *, beside: bool) -> bool:
+    def passed(self, way: Way, ms: float, branches: float, rows: int = 0, *, beside: bool) -> bool:
         """One of the draft's passes, over so many branches and rows of the window, beside the target or not. Whether
         its device seems to have recovered."""
         draft = self._base.drafts[way]
@@ -83,6 +86,18 @@ class Observed:
         recovered = ratio * _SLOW < self._draft.value
         self._draft.saw(ratio)
         return recovered
+
+    def drafted(self, way: Way, tokens: int, passes: int) -> None:
+        """So many passes brought a branch so many tokens: of streams that are checked it depends on the text."""
+        if way in self._drafted and passes:
+            before, of = self._drafted[way]
+            self._drafted[way] = _KEEP * before + tokens, _KEEP * of + passes
+
+    def _tokens(self, way: Way) -> float:
+        if way not in self._drafted:
+            return self._base.drafts[way].tokens
+        tokens, passes = self._drafted[way]
+        return max(1.0, tokens / passes)
 
     def plained(self, fact: Plained) -> None:
         """A stretch of plain decoding."""

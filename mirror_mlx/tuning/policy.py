@@ -42,9 +42,10 @@ class Stepped:
     length       proposals verified, of which `accepted` held; `confidences`: the draft's own probability of each;
                  by: where they came from
     source       of the next window; opened, own: roots in all and the draft's own; place: which one it was
-    target       the target's part; whole: until the next step began; one_pass: of the draft, over so many `branches`
-                 and so many of the window's `rows`; None: it made none
+    target       the target's part; whole: until the next step began; one_pass: of the draft, over as much as so many
+                 `branches` are and so many of the window's `rows`; None: it made none
     opening      whether it is a request's first, in which the target has the end of the prompt to do as well
+    drafted      proposals of the next window, in so many `passes` for it
     """
 
     setting: Setting
@@ -58,10 +59,12 @@ class Stepped:
     own: int = 0
     place: int | None = None
     one_pass: float | None = None
-    branches: int = 1
+    branches: float = 1.0
     rows: int = 0
     by: Source = "none"
     opening: bool = False
+    drafted: int = 0
+    passes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

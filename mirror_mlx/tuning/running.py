@@ -215,4 +215,5 @@ class Shape:
             bent = self._factors[place] * ratio ** (share * max(self._NEW, 1 / (1 + self._seen[place])))
             self._seen[place] += share
             self._factors[place] = min(self._MOST, max(1 / self._MOST, bent))
-        self.curve = Curve.of([(at, ms * by) for (at, ms), by in zip(self._base.points, self._factors, strict=True)])
+        points = zip(self._base.points, self._factors, strict=True)
+        self.curve = Curve.through([(at, ms * by) for (at, ms), by in points])

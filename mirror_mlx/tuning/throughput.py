@@ -37,6 +37,14 @@ class Setting:
     way: Way = (0, False)
     host: str = ""
 
+    @property
+    def short(self) -> float:
+        """What a branch's first pass proposes, as a share of what another does: streams begin with what is left over of
+        the window, and with one token where they are checked."""
+        streams, exact = self.way
+        first = 1 if exact else 1 + (self.length - 1) % (1 + streams)
+        return first / (1 + streams)
+
     def __str__(self) -> str:
         """In a few words.
 
@@ -157,33 +165,45 @@ class _Beside:
 
     @classmethod
     def of(cls, costs: Costs, draft: DraftCosts, setting: Setting, late: float) -> "_Beside":
+        def one(full: float, fresh: float) -> float:
+            """A pass over so many branches, and so many that are new."""
+            return draft.one.at(full + fresh * setting.short) * draft.slower
+
         verify = costs.verify.at(setting.length + 1) * costs.slower
         if setting.predictor != "draft":
             verify += costs.tap
         width = min(setting.roots, draft.width or setting.roots)
         passes, enough = draft.passes(setting.length), draft.passes(setting.late)
         glue, single = draft.glue.at(setting.length + 1) * draft.slower, draft.one.at(1)
-        every = draft.one.at(width) * draft.slower
         spoken = costs.exits.get(setting.exit_layer, 0.5) * verify
         before = 0.0  # passes of the draft's own roots before those of the tap join them
         if setting.predictor == "hybrid":
-            few = draft.one.at(min(setting.roots // 2, width)) * draft.slower
-            first = goes_on = Rollout(late + glue, few, passes)
-            last = first.joined(spoken, passes, every)
-            if last.starts < verify:
-                before = first.done(last.starts)
-                goes_on = Rollout(last.starts, every, passes - before)
+            half = min(setting.roots // 2, width)
+            first = goes_on = Rollout(late + glue, one(half, 0), passes, one(0, half))
+            joins = first.free(spoken)
+            before = first.done(joins) if joins < verify else 0.0
+            # Its own windows go on with their second pass, while those of the tap begin.
+            both = one(half, width - half) if before else one(0, width)
+            last = first.joined(spoken, passes, one(width, 0), both)
+            if joins < verify:
+                goes_on = Rollout(joins, one(width, 0), passes - before, both)
         else:
-            starts = late if setting.predictor == "draft" else max(late, spoken)
-            first = last = goes_on = Rollout(starts + glue, every, passes)
+            # The tap's first pass has the rows of the window with it.
+            carried = max(0.0, glue - single * draft.slower)
+            starts = late + glue if setting.predictor == "draft" else max(late, spoken) + carried
+            first = last = goes_on = Rollout(starts, one(width, 0), passes, one(0, width))
         own = verify + goes_on.waits(verify, enough - before, single)
         tapped = verify + last.waits(verify, enough, single)
-        # The likeliest roots are in the first group, which is rolled out to its end before the next begins.
-        groups = ceil(setting.roots / width)
-        whole = Rollout(last.starts, every, groups * passes) if last.starts < verify else first
-        free, finished = whole.free(verify), int(max(0.0, verify - last.starts) / max(passes * every, 1e-9))
+        # The likeliest roots are in the first group, which is rolled out to its end before the others begin.
+        groups, busy = ceil(setting.roots / width), last if last.starts < verify else first
+        if groups > 1 and verify > busy.ends:
+            count = (setting.roots - width) / (groups - 1)
+            busy = Rollout(busy.ends, one(count, 0), (groups - 1) * passes, one(0, count))
+            served = width + int(busy.done(verify) / passes) * round(count)
+        else:
+            served = width
+        free = busy.free(verify)
         return cls(
             own + costs.exchange, tapped + costs.exchange, free, 0.0 if own > verify else free - verify,
-            before + goes_on.done(verify),
-            setting.roots if groups == 1 else max(1, finished) * width,
+            before + goes_on.done(verify), served,
         )  # fmt: skip
