@@ -2,7 +2,9 @@
 decoding."""
 
 _ALLOWED = 0.015  # of the time so far may be lost by trying
-_CREDIT = 2.0  # and so many plain tokens
+_CREDIT = 2.0  # and so many plain tokens,
+_HOPE = 3.0  # more by so many times what is expected to be won with each,
+_MOST = 6.0  # but no more than so many
 _TRY = 1.0  # plain tokens that another try may cost
 _PROBES = 0.01  # of the time may be what probes slow plain decoding by
 _FIRST = 1.0  # and so many plain tokens
@@ -15,8 +17,8 @@ class Budget:
     >>> budget.lost, round(budget.allowed(10.0), 1), budget.over(10.0), budget.may_try(10.0)
     (100.0, 35.0, True, False)
     >>> budget.spend(100.0, 200.0)  # won back
-    >>> budget.lost, budget.may_try(10.0)
-    (0.0, True)
+    >>> budget.lost, budget.may_try(10.0), budget.allowed(10.0) < budget.allowed(10.0, gain=1.5)
+    (0.0, True, True)
     >>> budget.probe(15.0)
     >>> budget.may_probe(4.0, 10.0), budget.may_probe(8.0, 10.0)
     (True, False)
@@ -35,14 +37,16 @@ class Budget:
         """Plain decoding was slowed by so much, by a draft that proposed beside it."""
         self._probed += ms
 
-    def allowed(self, plain: float) -> float:
-        return _CREDIT * plain + _ALLOWED * self._spent
+    def allowed(self, plain: float, gain: float = 1.0) -> float:
+        """gain: what is tried is expected to be so many times as fast as plain decoding; who promises more may have
+        more bad luck."""
+        return min(_MOST, _CREDIT + _HOPE * max(0.0, gain - 1)) * plain + _ALLOWED * self._spent
 
-    def over(self, plain: float) -> bool:
-        return self.lost > self.allowed(plain)
+    def over(self, plain: float, gain: float = 1.0) -> bool:
+        return self.lost > self.allowed(plain, gain)
 
-    def may_try(self, plain: float) -> bool:
-        return self.lost + _TRY * plain < self.allowed(plain)
+    def may_try(self, plain: float, gain: float = 1.0) -> bool:
+        return self.lost + _TRY * plain < self.allowed(plain, gain)
 
     def may_probe(self, cost: float, plain: float) -> bool:
         """Whether something that costs so much may be asked for."""

@@ -17,20 +17,19 @@ from itertools import pairwise
 from mirror_mlx.messages import HITS
 from mirror_mlx.tuning.belief import Beliefs
 from mirror_mlx.tuning.budget import Budget
-from mirror_mlx.tuning.choice import Reach, beside, best
+from mirror_mlx.tuning.choice import Reach, best
 from mirror_mlx.tuning.costs import Costs, Way
 from mirror_mlx.tuning.observed import Observed
 from mirror_mlx.tuning.policy import Account, Ask, Probed, Stepped
 from mirror_mlx.tuning.tally import Plained
 from mirror_mlx.tuning.throughput import Setting, predict
+from mirror_mlx.tuning.varying import Varying
 
 _BETTER = 1.03  # times the rate before something else is done
 _JUDGE = 4  # steps between two judgements of whether speculation is worth it
 _NEW = 8  # steps after which each is judged, where speculation has just begun
 _LOOK = 32  # steps between two looks at whether another setting is better
 _EARLY = (2, 4, 8, 16)  # and after so many
-_VARY = 12  # steps of which one at most is done otherwise
-_VARIED = 0.01  # of the time may be lost by that
 _STRETCH = (8, 16, 32, 64)  # tokens decoded plainly, the first time and on
 _PROBE = 4  # proposals compared with them, at most
 _LONG = 3.0  # times what a window should take is waited for it
@@ -65,9 +64,9 @@ class Governor:
         self._known, self._away = known, not known
         self._beliefs = Beliefs(costs.drafts, holds, backup)
         self._budget = Budget()
-        self._steps = self._stretch = self._alike = 0
+        self._steps = self._stretch = 0
+        self._varying = Varying(reach)
         self._varied: Setting | None = None  # how the next step is done, if not as decided
-        self._last: dict[str, int] = {}  # in which step that was so last, by mode
         self._unchecked, self._checks = 0, 0  # tokens since plain decoding was measured amid speculation, and how often
         self._rows = [0.0]
         self._wish = self._setting = Setting("ar")
@@ -107,7 +106,8 @@ class Governor:
 
     def prospect(self) -> float:
         """As `gain`, if it were to speculate now; 0 where it must not."""
-        return self._best() * self.costs.plain if self._known and self._budget.may_try(self.costs.plain) else 0.0
+        gain = self._best() * self.costs.plain
+        return gain if self._known and self._budget.may_try(self.costs.plain, gain) else 0.0
 
     def _best(self) -> float:
         """What it had better do, and at what rate."""
@@ -118,7 +118,10 @@ class Governor:
     def _choose(self, better: float) -> bool:
         """Speculate if that is expected to be so many times as fast as plain decoding."""
         rate = self._best()
-        if not self._known or self._wish.mode == "ar" or rate * self.costs.plain < better:
+        gain = rate * self.costs.plain
+        if not self._known or self._wish.mode == "ar" or gain < better:
+            return False
+        if not self._budget.may_try(self.costs.plain, gain):
             return False
         self._setting, self._rate = self._wish, rate
         self._tried.append(f"{self._setting}: {self.gain:.2f} × plain expected")
@@ -141,27 +144,6 @@ class Governor:
         least = self.costs.verify.at(min(prompt, self._reach.length + 1))
         passes = int(least / draft.one.at(1)) - 1  # it takes in the prompt as well
         return replace(setting, late=max(setting.late, min(setting.length, int(passes * draft.tokens))))
-
-    def _vary(self) -> None:
-        """A step is done otherwise now and then, with windows a size longer or shorter, or beside the target instead of
-        in turns: what that costs, and whether more proposals hold, is not known where only one thing is ever done. The
-        worse it is expected to be, the more rarely."""
-        self._varied = None
-        self._alike += 1
-        if self._alike < _VARY or self.parked:
-            return
-        turn, setting, lengths = self._steps // _VARY, self._setting, self._reach.lengths()
-        if setting.mode == "sd" and self._reach.predictors and turn % 4 < 2:
-            other = beside(self._reach, setting, self._reach.predictors[0])
-        else:
-            place = lengths.index(setting.length) + (1 if turn % 2 else -1)
-            length = lengths[min(max(place, 0), len(lengths) - 1)]
-            late = length if setting.mode == "sd" else min(length, setting.late)
-            other = replace(setting, length=length, late=late)
-        last = self._last.get(other.mode, 0)
-        rate = predict(self.costs, other, self._beliefs.of(other)).rate
-        if self._rate / rate - 1 <= _VARIED * (self._steps - last):
-            self._varied, self._alike, self._last[other.mode] = other, 0, self._steps
 
     @property
     def probe(self) -> Setting | None:
@@ -225,18 +207,21 @@ class Governor:
         self._steps += 1
         if self._steps <= _NEW or self._steps % _JUDGE == 0:
             self._judge()
-        self._vary()
+        self._varied = self._varying.next(self._setting, self._rate_of)
 
     def _judge(self) -> None:
         """Is it worth it, and is there something better?"""
         self._rescale()
-        self._rate = predict(self.costs, self._setting, self._beliefs.of(self._setting)).rate
+        self._rate = self._rate_of(self._setting)
         if self.gain < 1.0 or self._steps in _EARLY or self._steps % _LOOK == 0:
             self._look()
         if self.gain < 1.0:
             self.park(f"{self.gain:.2f} × plain expected")
-        elif self._budget.over(self.costs.plain):
+        elif self._budget.over(self.costs.plain, self.gain):
             self.park(f"{self._budget.lost / self.costs.plain:.1f} tokens' time lost")
+
+    def _rate_of(self, setting: Setting) -> float:
+        return predict(self.costs, setting, self._beliefs.of(setting)).rate
 
     def _passed(self, way: Way, ms: float | None, branches: float, rows: int = 0, *, beside: bool = False) -> None:
         """How long a pass took."""
@@ -268,7 +253,7 @@ class Governor:
             return
         self._stretch += 1
         self.rested()
-        if may and self._budget.may_try(self.costs.plain):
+        if may:
             self.resume()
 
     def rested(self, ms: float = 0.0) -> None:
@@ -279,7 +264,7 @@ class Governor:
     def resume(self) -> None:
         """Speculate, where that is expected to pay."""
         if self._choose(_BETTER):
-            self._steps, self._last = 0, {}
+            self._steps, self._varied = 0, None
 
     def failed(self) -> None:
         """The draft died, or was silent for too long."""

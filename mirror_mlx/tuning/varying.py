@@ -1,0 +1,42 @@
+"""Steps that are done otherwise now and then: what that costs, and whether more proposals hold, is not known where only
+one thing is ever done. Pure."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from mirror_mlx.tuning.choice import Reach, beside
+from mirror_mlx.tuning.throughput import Setting
+
+_VARY = 12  # steps of which one at most is done otherwise
+_VARIED = 0.01  # of the time may be lost by that, in each mode
+
+
+class Varying:
+    """With windows a size longer or shorter, or beside the target instead of in turns. The worse it is expected to be,
+    the more rarely."""
+
+    def __init__(self, reach: Reach) -> None:
+        self._reach = reach
+        self._steps = self._alike = 0
+        self._last: dict[str, int] = {}  # in which step, by mode
+
+    def next(self, setting: Setting, rate: Callable[[Setting], float]) -> Setting | None:
+        """How the next step is done, if not as decided. rate: expected, in any unit."""
+        self._steps += 1
+        self._alike += 1
+        if self._alike < _VARY or setting.mode == "ar":
+            return None
+        other = self._other(setting)
+        if rate(setting) / rate(other) - 1 > _VARIED * (self._steps - self._last.get(other.mode, 0)):
+            return None
+        self._alike, self._last[other.mode] = 0, self._steps
+        return other
+
+    def _other(self, setting: Setting) -> Setting:
+        turn, lengths = self._steps // _VARY, self._reach.lengths()
+        if setting.mode == "sd" and self._reach.predictors and turn % 4 < 2:
+            return beside(self._reach, setting, self._reach.predictors[0])
+        place = lengths.index(setting.length) + (1 if turn % 2 else -1)
+        length = lengths[min(max(place, 0), len(lengths) - 1)]
+        late = length if setting.mode == "sd" else min(length, setting.late)
+        return replace(setting, length=length, late=late)
