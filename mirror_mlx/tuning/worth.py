@@ -7,7 +7,8 @@ depends on how often one foresees what the other does not and on what a miss cos
 from mirror_mlx.messages import PREDICTORS, Predictor
 
 _KEEP = 0.98  # of what was measured, with each newer step
-_FIRST = 8  # steps of each before one is preferred
+_FIRST = 8  # steps of each before one is preferred,
+_LEAST, _HOPELESS = 3, 1.2  # or so few of one whose steps are so many times as long
 _AGAIN = 4  # steps of another, now and then
 _NEAR, _FAR = 64, 512  # steps between two such tries: of one that is nearly as good, and of another
 _CLOSE = 0.02  # as a share of a step: nearly as good
@@ -68,21 +69,28 @@ class Worth:
         for one in self._waited:
             self._waited[one] = 0 if one == asked else self._waited[one] + 1
         self._left -= asked == self._trying
-        if self._trying is not None and self._left > 0:
+        if self._trying is not None and self._left > 0 and not (self._known(asked) and self._hopeless(asked)):
             return
         self._trying = None
         means = self._means
-        if all(mean.steps >= _FIRST for mean in means.values()):
+        if all(self._known(one) for one in means):
             best = min(means, key=lambda one: means[one].value)
             if means[best].value < (1 - _BETTER) * means[self.preferred].value:
                 self.preferred = best
         due = [one for one in means if one != self.preferred and self._waited[one] >= self._pause(one)]
         if means[self.preferred].steps >= _FIRST and due:
             self._trying = due[0]
-            self._left = _AGAIN if means[due[0]].steps >= _FIRST else _FIRST
+            self._left = _AGAIN if self._known(due[0]) else _FIRST
+
+    def _hopeless(self, one: Predictor) -> bool:
+        return self._means[one].value > _HOPELESS * self._means[self.preferred].value
+
+    def _known(self, one: Predictor) -> bool:
+        steps = self._means[one].steps
+        return steps >= _FIRST or (steps >= _LEAST and one != self.preferred and self._hopeless(one))
 
     def _pause(self, one: Predictor) -> int:
-        if self._means[one].steps < _FIRST:
+        if not self._known(one):
             return 0
         near = self._means[one].value < (1 + _CLOSE) * self._means[self.preferred].value
         return _NEAR if near else _FAR
