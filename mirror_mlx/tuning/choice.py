@@ -121,7 +121,7 @@ def _late(reach: Reach, costs: Costs, setting: Setting) -> list[Setting]:
     draft = costs.drafts.get(setting.way)
     if setting.mode == "sd" or draft is None or not reach.waits:
         return []
-    enough = (min(setting.length, round(draft.tokens * n)) for n in range(ceil(draft.passes(setting.length)) + 1))
+    enough = (draft.brought(n, setting.length) for n in range(ceil(draft.passes(setting.length)) + 1))
     return [replace(setting, late=n) for n in dict.fromkeys(enough)]
 
 

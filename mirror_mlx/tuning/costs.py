@@ -37,14 +37,30 @@ class DraftCosts:
             of[0].width, fmean(one.slower for one in of),
         )  # fmt: skip
 
-    def passes(self, length: int) -> float:
-        """Of a rollout, on average."""
-        passes = length / self.tokens
-        return float(ceil(passes)) if self.tokens.is_integer() else max(float(length > 0), passes)
+    def passes(self, length: int, window: int | None = None) -> float:
+        """For so many proposals of a window, on average; window: of how many, if not of as many."""
+        if length < 1 or not self.tokens.is_integer():
+            return max(float(length > 0), length / self.tokens)
+        return 1.0 + max(0, ceil((length - self._first(window or length)) / self.tokens))
 
-    def jit(self, length: int, rows: float = 0.0) -> float:
+    def brought(self, passes: float, window: int) -> int:
+        """How many proposals of a window there are after so many passes.
+
+        >>> streams = DraftCosts(Curve.of({1: 1.0}), Curve.of({1: 1.0}), tokens=3.0)
+        >>> [streams.brought(passes, 7) for passes in range(4)], [streams.passes(n, 7) for n in (0, 1, 2, 4, 5, 7)]
+        ([0, 1, 4, 7], [0.0, 1.0, 2.0, 2.0, 3.0, 3.0])
+        """
+        if not self.tokens.is_integer():
+            return min(window, int(passes * self.tokens))
+        return 0 if passes < 1 else min(window, int(self._first(window) + (passes - 1) * self.tokens))
+
+    def _first(self, window: int) -> int:
+        """Proposals of the first pass: what the others leave over."""
+        return 1 + (window - 1) % int(self.tokens)
+
+    def jit(self, length: int, rows: float = 0.0, window: int | None = None) -> float:
         """A window drafted while the target waits, and as many rows of the last one with its first pass."""
-        passes = self.passes(length)
+        passes = self.passes(length, window)
         return passes * self.one.at(1) + (max(0.0, self.glue.at(rows) - self.one.at(1)) if passes and rows else 0.0)
 
 

@@ -183,7 +183,8 @@ class Governor:
         costs, draft = self.costs, self.costs.drafts.get(self._setting.way)
         if draft is None:
             return None
-        expected = draft.jit(self._setting.late) + draft.one.at(self._setting.roots) * draft.slower
+        setting = self._setting
+        expected = draft.jit(setting.late, window=setting.length) + draft.one.at(setting.roots) * draft.slower
         return max(_LEAST, _LONG * expected / 1e3 + 2 * costs.plain / 1e3)
 
     def verified(self, length: int, accepted: int) -> None:

@@ -52,13 +52,13 @@ class Rollout:
 
     def waits(self, at: float, enough: float, late: float) -> float:
         """From then until so many passes have ended, where each that begins then takes `late`: the outcome is known,
-        and nothing else is prepared for any more."""
-        left = min(enough, self.passes) - self.done(at)
-        if left <= 0:
+        and nothing else is prepared for any more. One that is under way is waited for, unless all have ended."""
+        done = self.done(at)
+        if done >= self.passes:
             return 0.0
         free = self.free(at)
         under_way = free > at > self.starts
-        return free - at + max(0.0, left - under_way) * late
+        return free - at + max(0.0, min(enough, self.passes) - done - under_way) * late
 
     def joined(self, at: float, passes: float, one: float | None = None, first: float | None = None) -> "Rollout":
         """Another one that is asked for then, and goes on together with this one. one: as this one's."""

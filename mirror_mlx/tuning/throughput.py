@@ -134,9 +134,9 @@ def _mirror(costs: Costs, draft: DraftCosts, setting: Setting, belief: Belief, a
     own = {"draft": 1.0, "tap": 0.0}.get(setting.predictor, belief.own(setting.roots))
     late, usual = (own * one.own + (1 - own) * one.tapped for one in (step, prompt))
     hit = share * late + (1 - share) * usual
-    single = draft.one.at(1)
-    miss = step.free + draft.passes(setting.late) * single + costs.exchange
-    length = min(setting.length, int(max(step.done, draft.passes(setting.late)) * draft.tokens))
+    late_passes = draft.passes(setting.late, setting.length)
+    miss = step.free + late_passes * draft.one.at(1) + costs.exchange
+    length = draft.brought(max(step.done, late_passes), setting.length)
     after_hit, after_miss = (
         1 + (sum(alive[:count]) if count else belief.backup(setting.length)) for count in (length, setting.late)
     )
@@ -173,7 +173,7 @@ class _Beside:
         if setting.predictor != "draft":
             verify += costs.tap
         width = min(setting.roots, draft.width or setting.roots)
-        passes, enough = draft.passes(setting.length), draft.passes(setting.late)
+        passes, enough = draft.passes(setting.length), draft.passes(setting.late, setting.length)
         glue, single = draft.glue.at(setting.length + 1) * draft.slower, draft.one.at(1)
         spoken = costs.exits.get(setting.exit_layer, 0.5) * verify
         before = 0.0  # passes of the draft's own roots before those of the tap join them
