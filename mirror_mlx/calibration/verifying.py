@@ -8,8 +8,9 @@ from mirror_mlx.target import Target
 from mirror_mlx.tuning.choice import LENGTHS
 from mirror_mlx.verify import verify
 
-_PLAIN = 24  # tokens decoded plainly
+_PLAIN, _FEW = 24, 10  # tokens decoded plainly, and with a slow target
 REPEATS = 3
+_PATIENCE = 1.5, 5.0  # seconds after which plain tokens, and verifications, are enough
 
 
 def plain(target: Target, tokens: list[int]) -> float:
@@ -19,6 +20,8 @@ def plain(target: Target, tokens: list[int]) -> float:
         tokens.append(token)
         times.append(time.perf_counter() - before)
         before = time.perf_counter()
+        if len(times) >= _FEW and sum(times) > _PATIENCE[0]:
+            break
     return 1e3 * median(times[2:])
 
 
@@ -30,10 +33,15 @@ def windows(longest: int) -> tuple[int, ...]:
 def verifications(
     target: Target, tokens: list[int], lengths: Sequence[int], between: Callable[[], object]
 ) -> Iterator[tuple[int, float]]:
-    """Rows, and what a step takes that verifies so many, ms: each of them `REPEATS` times, in turn, so that what
-    disturbs for a while disturbs all alike. between: done before each of them, as the draft has its turn in decoding:
-    who comes after it finds caches cold."""
+    """Rows, and what a step takes that verifies so many, ms: each of them `REPEATS` times, less often where that takes
+    long, in turn, so that what disturbs for a while disturbs all alike.
+
+    between  done before each of them, as the draft has its turn in decoding: who comes after it finds caches cold
+    """
+    began = time.perf_counter()
     for repeat in range(1 + REPEATS):
+        if repeat > 1 and time.perf_counter() - began > _PATIENCE[1]:
+            return
         for length in lengths:
             between()
             ((_, whole),) = steps(target, tokens, length, 1)

@@ -1,12 +1,12 @@
 """What may be lost to plain decoding by trying and by asking, and what has been. Pure. ms, and tokens' times of plain
 decoding."""
 
-_ALLOWED = 0.015  # of the time so far may be lost by trying
+_ALLOWED = 0.012  # of the time so far may be lost by trying
 _CREDIT = 2.0  # and so many plain tokens,
 _HOPE = 3.0  # more by so many times what is expected to be won with each,
 _MOST = 6.0  # but no more than so many
 _TRY = 1.0  # plain tokens that another try may cost
-_PROBES = 0.01  # of the time may be what probes slow plain decoding by
+_PROBES = 0.005  # of the time may be what probes slow plain decoding by
 _FIRST = 1.0  # and so many plain tokens
 
 
@@ -15,11 +15,11 @@ class Budget:
     >>> budget = Budget()
     >>> budget.spend(1000.0, 900.0)
     >>> budget.lost, round(budget.allowed(10.0), 1), budget.over(10.0), budget.may_try(10.0)
-    (100.0, 35.0, True, False)
+    (100.0, 32.0, True, False)
     >>> budget.spend(100.0, 200.0)  # won back
     >>> budget.lost, budget.may_try(10.0), budget.allowed(10.0) < budget.allowed(10.0, gain=1.5)
     (0.0, True, True)
-    >>> budget.probe(15.0)
+    >>> budget.probe(10.0)
     >>> budget.may_probe(4.0, 10.0), budget.may_probe(8.0, 10.0)
     (True, False)
     """
