@@ -143,7 +143,7 @@ class Governor:
             return setting
         least = self.costs.verify.at(min(prompt, self._reach.length + 1))
         passes = int(least / draft.one.at(1)) - 1  # it takes in the prompt as well
-        return replace(setting, late=max(setting.late, min(setting.length, int(passes * draft.tokens))))
+        return replace(setting, late=max(setting.late, draft.brought(passes, setting.length)))
 
     @property
     def probe(self) -> Setting | None:
