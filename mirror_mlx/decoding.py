@@ -197,8 +197,9 @@ class Decoding:
     def _note(self, ask: Ask, busy: int, window: Window, outcome: Outcome, ticket: Ticket | None) -> StepTrace:
         step = len(self._trace.steps)
         mode = "ar" if ask.plain else ask.setting.mode
-        note = StepTrace(step, window, outcome, roots=ticket.roots if ticket else 0, busy=busy, mode=mode)
-        note.predictor = ask.setting.predictor if mode == "mirror" else ""
+        predictor = ask.setting.predictor if mode == "mirror" else ""
+        roots = ticket.roots if ticket else 0
+        note = StepTrace(step, window, outcome, roots=roots, busy=busy, mode=mode, predictor=predictor)
         self._trace.steps.append(note)
         self._policy.verified(len(window.tokens), outcome.accepted)
         if step % _CLEAR == _CLEAR - 1:

@@ -65,6 +65,15 @@ class Candidates:
     own: Sequence[float]
 
 
+def first_pass(length: int, each: int) -> int:
+    """How many proposals of a window a draft's first pass makes, whose others make `each`: what those leave over.
+
+    >>> [first_pass(length, 3) for length in (1, 2, 3, 4, 7)]
+    [1, 2, 3, 1, 1]
+    """
+    return 1 + (length - 1) % each
+
+
 @dataclass(frozen=True, slots=True)
 class Window:
     """The proposals for the next verification.

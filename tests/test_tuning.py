@@ -48,6 +48,11 @@ def test_costs_survive_json():
     assert Costs.from_dict(json.loads(json.dumps(found.as_dict()))) == found
 
 
+def test_costs_without_a_point_are_refused():
+    with pytest.raises(ValueError, match="needs a point"):
+        Costs.from_dict(worlds.costs().as_dict() | {"verify": []})
+
+
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=80))
 def test_fewer_tokens_survive_further_on(windows):
     acceptance = Acceptance()

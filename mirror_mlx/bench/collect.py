@@ -18,6 +18,7 @@ import mlx.core as mx
 from mirror_mlx import loading
 from mirror_mlx.bench import files
 from mirror_mlx.bench import prompts as asking
+from mirror_mlx.bench.checks import at_least
 from mirror_mlx.bench.hits import DEPTH, KAPPAS, PER_ROW, PER_STEP, Record, Tally, Tap, best_exit, used
 from mirror_mlx.draft import Draft
 from mirror_mlx.engine import Engine
@@ -61,9 +62,7 @@ class Settings:
     max_roots: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("limit", "max_tokens"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name} is {getattr(self, name)}: it must be 1 or more")
+        at_least(self, limit=1, max_tokens=1)
         for temperature in self.temps:
             Sampling(temperature=temperature, seed=self.seed)
         Options.of(self.decoding())

@@ -18,11 +18,12 @@ import mlx.core as mx
 
 from mirror_mlx import blas
 from mirror_mlx.bench import law, pairs, prompts
+from mirror_mlx.bench.checks import at_least
 from mirror_mlx.bench.figures import Sample, summarise
 from mirror_mlx.bench.lab import Cores, Others, Pace, PacedDraft
 from mirror_mlx.bench.peers import view
 from mirror_mlx.engine import Engine
-from mirror_mlx.errors import DraftError, MirrorError, UsageError
+from mirror_mlx.errors import DraftError, MirrorError
 from mirror_mlx.sampling import Sampling
 
 Report = Callable[[int, str], None]
@@ -96,9 +97,7 @@ class Settings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("limit", "max_tokens", "rounds"):
-            if not 1 <= getattr(self, name) < 1e12:
-                raise UsageError(f"{name} is {getattr(self, name)}: it must be 1 or more")
+        at_least(self, 1e12, limit=1, max_tokens=1, rounds=1)
         shared = {name: value for name, value in asdict(self).items() if name in law.Settings.__dataclass_fields__}
         law.Settings(**shared)
 

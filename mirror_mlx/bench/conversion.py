@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from mirror_mlx.bench.checks import at_least
 from mirror_mlx.errors import DraftError, MirrorError, UsageError
 
 Report = Callable[[int, str], None]
@@ -50,10 +51,8 @@ class Shape:
 
     def check(self) -> None:
         """Raise UsageError for sizes that no draft has."""
-        for name in (one.name for one in fields(self) if one.name != "untied"):
-            value, least = getattr(self, name), 2 if name == "layers" else 1  # a draft is cut in two
-            if value < least:
-                raise UsageError(f"{name} is {value}: it must be {least} or more")
+        sizes = [one.name for one in fields(self) if one.name != "untied"]
+        at_least(self, **{name: 2 if name == "layers" else 1 for name in sizes})  # a draft is cut in two
         if self.heads % self.kv_heads:
             raise UsageError(f"heads is {self.heads}: it must be a multiple of kv_heads, which is {self.kv_heads}")
 

@@ -10,6 +10,7 @@ import mlx.core as mx
 
 from mirror_mlx import hub, loading
 from mirror_mlx.bench import prompts
+from mirror_mlx.bench.checks import at_least
 from mirror_mlx.bench.lab import Others
 from mirror_mlx.draft.protocol import Draft, width_of
 from mirror_mlx.engine import Engine
@@ -43,9 +44,7 @@ class Settings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("limit", "max_tokens", "rounds"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name} is {getattr(self, name)}: it must be 1 or more")
+        at_least(self, limit=1, max_tokens=1, rounds=1)
 
 
 class Twin:

@@ -14,6 +14,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from mirror_mlx.bench import pairs, prompts
+from mirror_mlx.bench.checks import at_least
 from mirror_mlx.bench.figures import Sample, summarise
 from mirror_mlx.bench.inflate import count_parameters
 from mirror_mlx.bench.lab import Cores, Others, Pace, PacedDraft, Stopwatch
@@ -21,7 +22,7 @@ from mirror_mlx.bench.pairs import deepest_exit, passes
 from mirror_mlx.bench.problems import PROBLEMS
 from mirror_mlx.draft.protocol import width_of
 from mirror_mlx.engine import Engine
-from mirror_mlx.errors import DraftError, ModelError, UsageError
+from mirror_mlx.errors import DraftError, ModelError
 from mirror_mlx.messages import Predictor
 from mirror_mlx.options import Options
 from mirror_mlx.sampling import Sampler, Sampling
@@ -67,10 +68,7 @@ class Settings:
     streams: int | None = None
 
     def __post_init__(self) -> None:
-        for name, least in (("steps", 1), ("params", 0), ("pass_ms", 0), ("temp", 0), ("seed", 0)):
-            given = getattr(self, name)
-            if not least <= given < 1e12:
-                raise UsageError(f"{name} is {given}: it must be {least} or more")
+        at_least(self, 1e12, steps=1, params=0, pass_ms=0, temp=0, seed=0)
         prompts.check_share(self.held_out)
         Options.of({name: getattr(self, name) for name in DECODING})
 

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from mirror_mlx import loading
+from mirror_mlx.bench.checks import at_least
 from mirror_mlx.errors import UsageError
 from mirror_mlx.tuning import paper as table
 from mirror_mlx.tuning.belief import Chance
@@ -55,9 +56,7 @@ class Settings:
                      "draft_bits", *(["bandwidth"] if self.bandwidth is not None else [])):  # fmt: skip
             if not 0 < getattr(self, name) < 1e15:
                 raise UsageError(f"{name} is {getattr(self, name)}: it must be more than 0")
-        for name, least in (("macs", 1), ("layers", 2), ("draft_streams", 0), ("link_us", 0), ("row_cost", 0)):
-            if not least <= getattr(self, name) < 1e6:
-                raise UsageError(f"{name} is {getattr(self, name)}: it must be {least} or more")
+        at_least(self, 1e6, macs=1, layers=2, draft_streams=0, link_us=0, row_cost=0)
         for name in ("acceptance", "hits"):
             given = getattr(self, name)
             if given is not None and not 0 <= given < 1:

@@ -17,6 +17,7 @@ from mlx.utils import tree_flatten
 
 from mirror_mlx import __version__, blas
 from mirror_mlx.bench import prompts, spec_methods
+from mirror_mlx.bench.checks import at_least
 from mirror_mlx.bench.inflate import count_parameters
 from mirror_mlx.bench.lab import Cores
 from mirror_mlx.bench.spec_figures import summarise
@@ -73,11 +74,7 @@ class Settings:
     out: str | None = None
 
     def __post_init__(self) -> None:
-        for name, least in (
-            ("limit", 0), ("runs", 1), ("warmups", 0), ("max_tokens", 1), ("params", 0), ("pass_ms", 0),
-        ):  # fmt: skip
-            if not least <= getattr(self, name) < 1e12:
-                raise UsageError(f"{name} is {getattr(self, name)}: it must be {least} or more")
+        at_least(self, 1e12, limit=0, runs=1, warmups=0, max_tokens=1, params=0, pass_ms=0)
         prompts.check_share(self.held_out)
         for temperature in self.temps:
             if self.temps.count(temperature) > 1:

@@ -12,11 +12,11 @@ from typing import Any
 import mlx.core as mx
 
 from mirror_mlx.bench import pairs, prompts
+from mirror_mlx.bench.checks import at_least
 from mirror_mlx.bench.lab import Cores, Pace, PacedDraft
 from mirror_mlx.bench.peers import view
 from mirror_mlx.draft import Draft
 from mirror_mlx.engine import Engine
-from mirror_mlx.errors import UsageError
 from mirror_mlx.sampling import Sampling
 from mirror_mlx.trace import StepTrace
 from mirror_mlx.tuning.costs import Costs
@@ -47,9 +47,7 @@ class Settings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name, least in (("limit", 1), ("max_tokens", 1), ("rounds", 1), ("params", 0), ("pass_ms", 0), ("temp", 0)):
-            if not least <= getattr(self, name) < 1e12:
-                raise UsageError(f"{name} is {getattr(self, name)}: it must be {least} or more")
+        at_least(self, 1e12, limit=1, max_tokens=1, rounds=1, params=0, pass_ms=0, temp=0)
         prompts.check_share(self.held_out)
 
 
@@ -104,7 +102,10 @@ class Answer:
 
 
 def in_turn(
-    engines: Mapping[str, Engine], lab: Lab, report: Callable[[int, str], None], between: Callable[[], object] = int
+    engines: Mapping[str, Engine],
+    lab: Lab,
+    report: Callable[[int, str], None],
+    between: Callable[[], object] = lambda: None,
 ) -> dict[str, list[Answer]]:
     """Every prompt by every engine, round after round; who begins changes. The first prompt is decoded once before.
     between: done before each prompt."""

@@ -17,6 +17,7 @@ import mlx.core as mx
 
 from mirror_mlx import blas, loading
 from mirror_mlx.bench import prompts
+from mirror_mlx.bench.checks import at_least
 from mirror_mlx.bench.inflate import inflate, widened
 from mirror_mlx.bench.lab import Cores, Others, Pace, PacedDraft
 from mirror_mlx.draft import StreamingDraft, streaming
@@ -61,9 +62,7 @@ class Settings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("num_draft_tokens", "kappa", "roots", "limit", "max_tokens"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name} is {getattr(self, name)}: it must be 1 or more")
+        at_least(self, num_draft_tokens=1, kappa=1, roots=1, limit=1, max_tokens=1)
         if self.params < 0 or self.pass_ms < 0:
             raise UsageError("params and pass_ms must be 0 or more")
 

@@ -10,7 +10,7 @@ from mirror_mlx.verify import verify
 
 _PLAIN, _FEW = 24, 10  # tokens decoded plainly, and with a slow target
 REPEATS = 3
-_PATIENCE = 1.5, 5.0  # seconds after which plain tokens, and verifications, are enough
+_PLAIN_S, _VERIFY_S = 1.5, 5.0  # seconds after which they are enough, and verifications are
 
 
 def plain(target: Target, tokens: list[int]) -> float:
@@ -20,7 +20,7 @@ def plain(target: Target, tokens: list[int]) -> float:
         tokens.append(token)
         times.append(time.perf_counter() - before)
         before = time.perf_counter()
-        if len(times) >= _FEW and sum(times) > _PATIENCE[0]:
+        if len(times) >= _FEW and sum(times) > _PLAIN_S:
             break
     return 1e3 * median(times[2:])
 
@@ -40,7 +40,7 @@ def verifications(
     """
     began = time.perf_counter()
     for repeat in range(1 + REPEATS):
-        if repeat > 1 and time.perf_counter() - began > _PATIENCE[1]:
+        if repeat > 1 and time.perf_counter() - began > _VERIFY_S:
             return
         for length in lengths:
             between()

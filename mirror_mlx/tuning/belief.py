@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from mirror_mlx.messages import PREDICTORS, Predictor
+from mirror_mlx.messages import PREDICTORS, Predictor, first_pass
 from mirror_mlx.tuning.costs import Way
 from mirror_mlx.tuning.policy import Probed, Stepped
 from mirror_mlx.tuning.running import Acceptance, Confidence, Ranks, alive
@@ -94,8 +94,7 @@ class Beliefs:
         main = self._alive[0, False]
         if not streams or exact:
             return
-        short = 1 + (made.length - 1) % (1 + streams)  # the first pass is the short one
-        own = {0, *range(short, length, 1 + streams)}
+        own = {0, *range(first_pass(made.length, 1 + streams), length, 1 + streams)}
         reached = range(min(length, accepted + 1))
         main.counted([float(accepted > place) if place in own else main.mean for place in reached])
 

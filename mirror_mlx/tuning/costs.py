@@ -6,6 +6,7 @@ from math import ceil
 from statistics import fmean
 from typing import Any
 
+from mirror_mlx.messages import first_pass
 from mirror_mlx.tuning.curve import Curve
 
 Way = tuple[int, bool]
@@ -41,7 +42,7 @@ class DraftCosts:
         """For so many proposals of a window, on average; window: of how many, if not of as many."""
         if length < 1 or not self.tokens.is_integer():
             return max(float(length > 0), length / self.tokens)
-        return 1.0 + max(0, ceil((length - self._first(window or length)) / self.tokens))
+        return 1.0 + max(0, ceil((length - first_pass(window or length, int(self.tokens))) / self.tokens))
 
     def brought(self, passes: float, window: int) -> int:
         """How many proposals of a window there are after so many passes.
@@ -52,11 +53,7 @@ class DraftCosts:
         """
         if not self.tokens.is_integer():
             return min(window, int(passes * self.tokens))
-        return 0 if passes < 1 else min(window, int(self._first(window) + (passes - 1) * self.tokens))
-
-    def _first(self, window: int) -> int:
-        """Proposals of the first pass: what the others leave over."""
-        return 1 + (window - 1) % int(self.tokens)
+        return 0 if passes < 1 else min(window, int(first_pass(window, int(self.tokens)) + (passes - 1) * self.tokens))
 
     def jit(self, length: int, rows: float = 0.0, window: int | None = None) -> float:
         """A window drafted while the target waits, and as many rows of the last one with its first pass."""

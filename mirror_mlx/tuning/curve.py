@@ -19,6 +19,10 @@ class Curve:
 
     points: tuple[tuple[float, float], ...]
 
+    def __post_init__(self) -> None:
+        if not self.points:
+            raise ValueError("a curve needs a point")
+
     @classmethod
     def of(cls, found: "dict[int, float] | Iterable[tuple[float, float]]") -> "Curve":
         """More of something is never taken to cost less: where two points say so both were disturbed, and each gets
@@ -35,8 +39,6 @@ class Curve:
                 ms = (before * len(others) + ms * len(counts)) / (len(others) + len(counts))
                 counts = others + counts
             pools.append((ms, counts))
-        if not pools:
-            raise ValueError("a curve needs a point")
         return cls(tuple((count, ms) for ms, counts in pools for count in counts))
 
     @classmethod

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Literal, Protocol
 
-from mirror_mlx.messages import Predictor
+from mirror_mlx.messages import Predictor, first_pass
 from mirror_mlx.tuning.costs import Costs, DraftCosts, Way
 from mirror_mlx.tuning.latency import Rollout
 
@@ -42,7 +42,7 @@ class Setting:
         """What a branch's first pass proposes, as a share of what another does: streams begin with what is left over of
         the window, and with one token where they are checked."""
         streams, exact = self.way
-        first = 1 if exact else 1 + (self.length - 1) % (1 + streams)
+        first = 1 if exact else first_pass(self.length, 1 + streams)
         return first / (1 + streams)
 
     def __str__(self) -> str:
@@ -127,22 +127,21 @@ def predict(costs: Costs, setting: Setting, belief: Belief) -> Prediction:
 
 
 def _mirror(costs: Costs, draft: DraftCosts, setting: Setting, belief: Belief, alive: Sequence[float]) -> Prediction:
-    prompt = _Beside.of(costs, draft, setting, 0.0)
+    rested = _Beside.of(costs, draft, setting, 0.0)
     # Where the target did not wait, the draft may be busy still when the next step begins.
-    step = _Beside.of(costs, draft, setting, prompt.left) if prompt.left else prompt
+    step = _Beside.of(costs, draft, setting, rested.left) if rested.left else rested
     share = belief.hits(min(setting.roots, step.served))
     own = {"draft": 1.0, "tap": 0.0}.get(setting.predictor, belief.own(setting.roots))
-    late, usual = (own * one.own + (1 - own) * one.tapped for one in (step, prompt))
-    hit = share * late + (1 - share) * usual
+    after_hit, after_miss = (own * one.own + (1 - own) * one.tapped for one in (step, rested))
+    hit = share * after_hit + (1 - share) * after_miss
     late_passes = draft.passes(setting.late, setting.length)
     miss = step.free + late_passes * draft.one.at(1) + costs.exchange
     length = draft.brought(max(step.done, late_passes), setting.length)
-    after_hit, after_miss = (
+    hit_tokens, miss_tokens = (
         1 + (sum(alive[:count]) if count else belief.backup(setting.length)) for count in (length, setting.late)
     )
-    return Prediction(
-        share * hit + (1 - share) * miss, share * after_hit + (1 - share) * after_miss, hit, miss
-    )  # fmt: skip
+    tokens = share * hit_tokens + (1 - share) * miss_tokens
+    return Prediction(share * hit + (1 - share) * miss, tokens, hit, miss)
 
 
 @dataclass(frozen=True, slots=True)

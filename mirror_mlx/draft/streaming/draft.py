@@ -10,7 +10,7 @@ import numpy as np
 from mirror_mlx.draft.streaming.layout import Feed, Layout, lay_out, packed
 from mirror_mlx.draft.streaming.segments import Segments
 from mirror_mlx.errors import UsageError
-from mirror_mlx.messages import Candidates, Key, Root
+from mirror_mlx.messages import Candidates, Key, Root, first_pass
 from mirror_mlx.rejection import Law, Proposals
 from mirror_mlx.sampling import Sampler, Sampling
 
@@ -64,7 +64,7 @@ class StreamingDraft:
             raise UsageError(f"streams is {streams}: this draft was trained with {trained}")
         self.streams = trained if streams is None else streams
         self.exact = exact
-        self._first = 1 + self.streams if length is None or exact else 1 + (length - 1) % (1 + self.streams)
+        self._first = 1 + self.streams if length is None or exact else first_pass(length, 1 + self.streams)
 
     @property
     def trained_streams(self) -> int:
