@@ -100,6 +100,12 @@ def test_hostile_drafts_on_a_tiny_pair(capsys, tmp_path):
     assert "--rounds is 0" in capsys.readouterr().err
 
 
+def test_the_fastest_are_measured_again_and_so_is_a_hybrid_with_the_better_of_its_parts():
+    rates = dict.fromkeys(FIXED, 1.0) | {"auto": 0.1, "sd 3": 9.0, "mirror 4": 8.0, "ar": 7.0, "tap exact 7": 2.0}
+    assert choices._finalists(rates) == ["auto", "sd 3", "mirror 4", "ar", "mirror exact 7", "tap exact 7"]
+    assert choices._finalists({"ar": 1.0, "auto": 2.0}) == ["auto", "ar"]
+
+
 def test_a_sweep_is_kept_and_goes_on(capsys, tmp_path, monkeypatch):
     fixed = {name: FIXED[name] for name in ("ar", "sd 3", "mirror main 4")}
     monkeypatch.setattr(choices, "FIXED", fixed)
@@ -126,8 +132,10 @@ def test_a_sweep_is_kept_and_goes_on(capsys, tmp_path, monkeypatch):
     assert [row["temperature"] for row in found["settings"]] == [0.0, 1.0]
     for row in found["settings"]:
         assert row["identical"]
-        assert set(row["rates"]) == set(row["plan"]["settings"]) == set(fixed)
-        assert row["share"] == pytest.approx(row["auto"] / max(row["rates"].values()), rel=0.01)
+        assert set(row["plan"]["settings"]) == set(fixed)
+        assert set(row["rates"]) == set(row["final_rates"]) == {*fixed, "auto"}
+        others = [rate for name, rate in row["final_rates"].items() if name != "auto"]
+        assert row["share"] == pytest.approx(row["auto"] / max(others), rel=0.01)
     assert main([*words, "--out", str(out), "--seed", "1"]) == 2
     assert "seed was 0 and is 1" in capsys.readouterr().err
     assert main([*words[:2], "--model", str(folder), "--out", str(out)]) == 2

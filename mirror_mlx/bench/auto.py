@@ -9,7 +9,7 @@ from typing import Any
 from mirror_mlx import blas
 from mirror_mlx.bench.hostile import KINDS, hostile
 from mirror_mlx.bench.lab import Others
-from mirror_mlx.bench.turns import Answer, Lab, Report, Settings, identical, in_turn, rate, setup, told
+from mirror_mlx.bench.turns import Answer, Lab, Report, Settings, identical, in_turn, rate, setup, told, warm
 
 
 def hostile_rows(settings: Settings, report: Report = lambda done, what: None) -> dict[str, Any]:
@@ -26,7 +26,8 @@ def hostile_rows(settings: Settings, report: Report = lambda done, what: None) -
                     began, others = time.perf_counter(), Others()
                     auto.calibrate()
                     calibrated = time.perf_counter() - began
-                    found = in_turn({"ar": plain, "auto": auto}, lab, told(report, done, kind))
+                    warm((plain, auto), lab)
+                    found = in_turn({"ar": plain, "auto": auto}, lab, settings.rounds, told(report, done, kind))
                     done += settings.rounds * len(lab.asked) * 2
                     rows.append(
                         {"params": lab.params, "draft": kind, "calibration_s": calibrated} | _compared(found)

@@ -8,13 +8,14 @@ from statistics import median
 from typing import Any
 
 from mirror_mlx import blas
-from mirror_mlx.bench import planned
+from mirror_mlx.bench import planned, turns
 from mirror_mlx.bench.journal import Journal
 from mirror_mlx.bench.lab import Others
-from mirror_mlx.bench.turns import Answer, Lab, Report, Settings, identical, in_turn, rate, setup, told
+from mirror_mlx.bench.turns import Answer, Lab, Report, Settings
 from mirror_mlx.engine import Engine
 from mirror_mlx.tuning.costs import Costs
 
+HYBRID, PARTS = "mirror exact 7", {"draft exact 7": "draft", "tap exact 7": "tap"}
 FIXED: Mapping[str, Mapping[str, Any]] = {
     "ar": {"mode": "ar"},
     **{f"sd {n}": {"mode": "sd", "num_draft_tokens": n, "streams": 0} for n in (3, 7)},
@@ -23,8 +24,8 @@ FIXED: Mapping[str, Mapping[str, Any]] = {
     **{f"mirror {n}": {"mode": "mirror", "num_draft_tokens": n} for n in (4, 7, 10)},
     **{f"mirror exact {n}": {"mode": "mirror", "num_draft_tokens": n, "stream_mode": "exact"} for n in (7, 11)},
     **{
-        f"{one} exact 7": {"mode": "mirror", "num_draft_tokens": 7, "stream_mode": "exact", "predictor": one}
-        for one in ("draft", "tap")
+        name: {"mode": "mirror", "num_draft_tokens": 7, "stream_mode": "exact", "predictor": one}
+        for name, one in PARTS.items()
     },
 }
 """What "auto" is compared with in a sweep."""
@@ -35,7 +36,8 @@ WINDOWS: Mapping[str, Mapping[str, Any]] = {
 }
 """And where only windows differ: of one length each, and such as grow and shrink."""
 SIZES = (0, 20_000_000, 60_000_000)
-PACES = (0.0, 5.0, 20.0, 60.0)
+PACES = (0.0, 5.0, 20.0)
+SCREENED, FINALISTS = 2, 3  # how often all are decoded; so many of the fastest are decoded more often
 NAME = "settings.jsonl"
 _SAFE = {"draft_timeout": 30.0, "max_roots": 24}
 
@@ -44,8 +46,9 @@ def sweep_rows(
     settings: Settings, report: Report = lambda done, what: None, *, out: Path | None = None
 ) -> dict[str, Any]:
     """`settings`: target's and draft's size, temperature and kind of prompt, each with the tokens a second of every
-    fixed setting and of "auto", how much of the best fixed one auto reaches, and what the throughput model makes of
-    them (`plan`, see `planned.compared`). out: a folder in which each is kept when it is measured."""
+    fixed setting and of "auto" (`rates`, and `final_rates` of those that were decoded `rounds` more times), how much of
+    the best fixed one auto reaches, and what the throughput model makes of them (`plan`, see `planned.compared`).
+    out: a folder in which each is kept when it is measured."""
     return _swept(settings, FIXED, points(settings), report, out)
 
 
@@ -67,7 +70,7 @@ def _swept(
 ) -> dict[str, Any]:
     blas.set_threads(1)
     rows: list[dict[str, Any]] = []
-    about = setup(settings)
+    about = turns.setup(settings)
     journal = Journal(out, NAME, about | {"fixed": list(fixed)}, lambda row: rows.append(_whole(row)))
     done = 0
     try:
@@ -76,9 +79,9 @@ def _swept(
             key = _key(point, mixed)
             if not any(key.items() <= row.items() for row in rows):
                 label = f"{point.params / 1e6:.0f} M, {point.pass_ms:g} ms, T {point.temp:g}"
-                rows.append(key | _measured(lab, fixed, told(report, done, label)))
+                rows.append(key | _measured(lab, fixed, turns.told(report, done, label)))
                 journal.add(rows[-1:])
-            done += (len(fixed) + 1) * len(lab.asked) * settings.rounds
+            done += answers(fixed, settings)
     finally:
         journal.close()
     return {
@@ -103,8 +106,10 @@ def _whole(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _measured(lab: Lab, fixed: Mapping[str, Mapping[str, Any]], report: Callable[[int, str], None]) -> dict[str, Any]:
-    """One setting of the lab. What the devices take changes from second to second, on machines with neighbours: it is
-    calibrated anew before each prompt, and the throughput model gets the mean of it."""
+    """One setting of the lab. First all of them; then "auto" and the fastest, in closer turns and more often: the
+    fastest of many that are measured seldom is a lucky one. What the devices take changes from second to second, on
+    machines with neighbours: they are calibrated anew before each prompt of the first part, and the throughput model
+    gets the mean of it."""
     costs: list[Costs] = []
     with ExitStack() as stack:
         stack.enter_context(lab.cores.for_target())
@@ -114,22 +119,45 @@ def _measured(lab: Lab, fixed: Mapping[str, Mapping[str, Any]], report: Callable
         }
         engines["auto"].calibrate()
         others = Others()
-        found = in_turn(engines, lab, report, lambda: costs.append(lab.costs(**_SAFE)))
-        rates = {name: rate(of) for name, of in found.items()}
-        auto = rates.pop("auto")
-        best = max(rates, key=rates.__getitem__)
+        turns.warm(engines.values(), lab)
+        found = turns.in_turn(engines, lab, SCREENED, report, lambda: costs.append(lab.costs(**_SAFE)))
+        rates = {name: turns.rate(of) for name, of in found.items()}
+        again = _finalists(rates)
+        done = SCREENED * len(engines) * len(lab.asked)
+        finals = turns.in_turn(
+            {name: engines[name] for name in again}, lab, lab.settings.rounds, turns.told(report, done, "final")
+        )
+        fast = {name: turns.times_as_fast(of, finals["auto"]) for name, of in finals.items() if name != "auto"}
+        best = max(fast, key=fast.__getitem__)
         return {
-            "params": lab.params, "auto": auto, "best": best, "best_rate": rates[best], "share": auto / rates[best],
-            "plain": rates["ar"], "rates": rates, "identical": identical(found), "other_programs_cores": others.cores(),
-            "hybrid": _hybrid(rates),
+            "params": lab.params, "best": best, "share": 1 / fast[best],
+            "auto": turns.rate(finals["auto"]), "best_rate": turns.rate(finals[best]), "plain": rates["ar"],
+            "rates": rates, "final_rates": {name: turns.rate(of) for name, of in finals.items()},
+            "identical": turns.identical({name: [*of, *finals.get(name, ())] for name, of in found.items()}),
+            "other_programs_cores": others.cores(),
+            "hybrid": _hybrid(finals),
             "plan": planned.compared(_decoded(found, engines), Costs.mean(costs)),
         }  # fmt: skip
 
 
-def _hybrid(rates: Mapping[str, float]) -> float | None:
+def _finalists(rates: Mapping[str, float]) -> list[str]:
+    """With "auto" the fastest fixed settings, and a hybrid with the better of its parts."""
+    fastest = sorted((name for name in rates if name != "auto"), key=rates.__getitem__, reverse=True)
+    parts = sorted((one for one in PARTS if one in rates), key=rates.__getitem__)
+    compared = [HYBRID, parts[-1]] if parts else []
+    return list(dict.fromkeys(["auto", *fastest[:FINALISTS], *compared]))
+
+
+def _hybrid(finals: Mapping[str, Sequence[Answer]]) -> float | None:
     """What a hybrid reaches of the better of its predictors alone; None: it was not measured."""
-    alone = [rates[f"{one} exact 7"] for one in ("draft", "tap") if f"{one} exact 7" in rates]
-    return rates["mirror exact 7"] / max(alone) if alone else None
+    alone = next((one for one in PARTS if one in finals), None)
+    return turns.times_as_fast(finals[HYBRID], finals[alone]) if alone else None
+
+
+def answers(fixed: Mapping[str, Any], settings: Settings) -> int:
+    """How many are decoded in one setting of the lab, at most."""
+    final = min(len(fixed), FINALISTS + 2) + 1
+    return settings.limit * (SCREENED * (len(fixed) + 1) + settings.rounds * final)
 
 
 def _decoded(found: Mapping[str, Sequence[Answer]], engines: Mapping[str, Engine]) -> dict[str, planned.Measured]:

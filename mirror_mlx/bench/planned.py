@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
-from mirror_mlx.messages import HITS
+from mirror_mlx.messages import HITS, first_pass
 from mirror_mlx.trace import StepTrace
 from mirror_mlx.tuning.belief import Chance
 from mirror_mlx.tuning.costs import Costs
@@ -22,10 +22,11 @@ class Measured:
     seconds: float
 
     @property
-    def kind(self) -> int:
-        """Settings that propose alike: by how many streams that are not checked."""
+    def kind(self) -> tuple[int, int]:
+        """Settings that propose alike: by how many streams that are not checked, and how many of their proposals the
+        first pass makes."""
         streams, exact = self.setting.way
-        return 0 if exact else streams
+        return (0, 1) if exact or not streams else (streams, first_pass(self.setting.length, 1 + streams))
 
     def of(self, predictor: str) -> "Measured":
         """The steps in which that one named the outcomes: a hybrid may let draft or tap do it alone."""

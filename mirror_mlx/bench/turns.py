@@ -4,7 +4,7 @@ compared within a second or two.
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from statistics import median
 from typing import Any
@@ -101,20 +101,24 @@ class Answer:
         return sum(step.outcome.accepted + 1 for step in self.steps[1:-1])
 
 
+def warm(engines: Iterable[Engine], lab: Lab) -> None:
+    """The first prompt, once."""
+    for engine in engines:
+        answered(engine, lab.asked[0], lab.settings)
+
+
 def in_turn(
     engines: Mapping[str, Engine],
     lab: Lab,
+    rounds: int,
     report: Callable[[int, str], None],
     between: Callable[[], object] = lambda: None,
 ) -> dict[str, list[Answer]]:
-    """Every prompt by every engine, round after round; who begins changes. The first prompt is decoded once before.
-    between: done before each prompt."""
+    """Every prompt by every engine, round after round; who begins changes. between: done before each prompt."""
     s = lab.settings
     found: dict[str, list[Answer]] = {name: [] for name in engines}
-    for engine in engines.values():
-        answered(engine, lab.asked[0], s)
     done, names = 0, list(engines)
-    for number in range(s.rounds * len(lab.asked)):
+    for number in range(rounds * len(lab.asked)):
         between()
         prompt = number % len(lab.asked)
         turn = (number + number // len(lab.asked)) % len(names)
@@ -143,9 +147,15 @@ def rate(of: Sequence[Answer]) -> float:
     return sum(answers[0].tokens for answers in times.values()) / sum(usual)
 
 
+def times_as_fast(of: Sequence[Answer], others: Sequence[Answer]) -> float:
+    """The median over prompts that both decoded one soon after the other: neighbours' load has changed little then."""
+    return median(other.seconds / one.seconds for one, other in zip(of, others, strict=True))
+
+
 def identical(found: Mapping[str, Sequence[Answer]]) -> bool:
-    texts = [[answer.text for answer in of] for of in found.values()]
-    return all(one == texts[0] for one in texts)
+    """Whether each prompt always had the same answer."""
+    texts = {(answer.prompt, answer.text) for of in found.values() for answer in of}
+    return len(texts) == len({prompt for prompt, _ in texts})
 
 
 def setup(settings: Settings) -> dict[str, Any]:

@@ -20,7 +20,7 @@ _PATIENCE = 2.0  # seconds for two of the draft's passes; one that takes longer 
 _BUDGET = 1.0  # seconds for each way in which the draft proposes, after which no more is begun
 _ROLLED = 2  # steps alone, with few roots and with all
 _BESIDE = 3  # verifications measured beside it
-_POSITIONS = 4  # where the draft's proposals are compared with the target's text
+_POSITIONS = 8  # where the draft's proposals are compared with the target's text
 
 
 class FailedError(Exception):
@@ -34,7 +34,7 @@ class Drafted:
     length  of windows; roots, kappa: the most of a step, and of a row
 
     exchanges  hand-overs between the threads, ms
-    verified   verifications of windows of `length` beside the draft, ms
+    slower     verifications of windows of `length` beside the draft ÷ those just before, without it
     names      whether the draft has named roots of its own
     """
 
@@ -45,7 +45,7 @@ class Drafted:
         self._length, self._roots, self._kappa = length, roots, kappa
         self._ends = time.perf_counter() + _BUDGET
         self.exchanges: list[float] = []
-        self.verified: list[float] = []
+        self.slower: list[float] = []
         self.names = True
         self._glue: list[float] = []
         self._alone: dict[int, list[float]] = {}  # passes, by branches
@@ -74,7 +74,8 @@ class Drafted:
             self._target.prefill(text[:-1], Sampler(Sampling()))
             list(steps(self._target, text, self._length, 1))  # which has the end of the prompt to do as well
             for _ in range(_BESIDE):
-                self._rolled(self._roots, beside=text)
+                ((_, alone),) = steps(self._target, text, self._length, 1)
+                self.slower.append(self._rolled(self._roots, beside=text) / alone)
 
     def holds(self, said: Sequence[int], first: int) -> float:
         """The share of proposals that are what the target said: `said` from `first` on."""
@@ -126,13 +127,14 @@ class Drafted:
             late=1 if roots else None,
         )  # fmt: skip
 
-    def _rolled(self, roots: int, beside: list[int] | None = None) -> None:
+    def _rolled(self, roots: int, beside: list[int] | None = None) -> float:
         """A step: glue, two passes over the branches of so many roots, a window after a miss. beside: what the target
-        goes on with meanwhile."""
+        goes on with meanwhile; returns what that takes, ms."""
         trace, tokens = Trace(), self._tokens
         ticket = self._started(trace, tokens, self._plan([tokens[-1]] * self._length, roots))
+        took = 0.0
         if beside is not None:
-            self.verified += [whole for _, whole in steps(self._target, beside, self._length, 1)]
+            ((_, took),) = steps(self._target, beside, self._length, 1)
         self._wait(ticket, 2)
         self.names &= ticket.round.own > 0
         missed = next(t for t in range(self._target.vocab_size) if (0, t) not in ticket.round.cache)
@@ -140,6 +142,7 @@ class Drafted:
         if beside is None:
             self._glue += [(span.end - span.start) / 1e6 for span in trace.spans if span.name == "glue"]
         self.exchanges += [ns / 1e6 for ns in trace.exchanges]
+        return took
 
     def _window(self, text: Sequence[int]) -> Window:
         """What the draft proposes after `text`."""

@@ -5,7 +5,6 @@ Everything is done by the calls that decoding makes, on the threads that it make
 """
 
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
@@ -20,6 +19,7 @@ from mirror_mlx.tuning.costs import Costs, DraftCosts, Way
 from mirror_mlx.tuning.curve import Curve
 
 _USUAL = 7  # proposals of a window
+_SAID = 24  # tokens of the target's own that a draft's proposals are compared with
 _TURNS = 1.0  # seconds for the draft's turns between verifications
 _Part = TypeVar("_Part")
 
@@ -116,15 +116,13 @@ def measure(
 ) -> Found:
     """text: some tokens to begin with, which the target goes on with. Leaves both without a text of theirs."""
     windows = verifying.windows(wanted.length)
-    told = _Told(
-        report, 1 + verifying.REPEATS * len(windows) + len(wanted.exits) + (2 * len(wanted.ways) if draft else 0)
-    )
+    verified = (1 + verifying.REPEATS) * len(windows)
+    told = _Told(report, 1 + verified + len(wanted.exits) + (2 * len(wanted.ways) if draft else 0))
     tokens = list(text)
     target.prefill(tokens[:-1], Sampler(Sampling()))
-    plain = verifying.plain(target, tokens)
+    verifying.plain(target, tokens)  # what the draft has its turns with
     told.done()
     said = list(tokens)
-    rows: defaultdict[int, list[float]] = defaultdict(list)
     length = min(_USUAL, wanted.length)
 
     def drafted(way: Way) -> Drafted:
@@ -132,10 +130,10 @@ def measure(
         return Drafted(draft, target, said, way, length=length, roots=wanted.roots, kappa=wanted.kappa)
 
     between = _Turns(None if draft is None else drafted(wanted.ways[0]))
-    for count, ms in told.each(verifying.verifications(target, tokens, windows, between)):
-        rows[count].append(ms)
-    verify = Curve.through({count: median(times) for count, times in rows.items()})
-    taps = list(told.each(verifying.taps(target, tokens, length, wanted.exits, verify.at(length + 1), between)))
+    plain, rows = verifying.turns(target, tokens, windows, between, told.done)
+    said = tokens[: len(text) + _SAID]
+    verify = Curve.through(rows)
+    taps = list(told.each(verifying.taps(target, tokens, length, wanted.exits, between)))
     costs = Costs(
         # A verification of one row does all that a plain token needs: what took longer was disturbed.
         min(plain, verify.at(1)), verify, max(0.0, median([ms for _, _, ms in taps])) if taps else 0.0,
@@ -154,9 +152,9 @@ def measure(
             holds[way] = one.holds(said, len(text))
             told.done()
             drafts[way], names = one.costs(wanted.width()), one.names
-            beside += one.verified
+            beside += one.slower
             exchanges += one.exchanges
         except FailedError as failed:
             return Found(replace(costs, drafts=drafts), holds, names, str(failed))
-    slower = max(1.0, median(beside) / verify.at(length + 1)) if beside else 1.0
+    slower = max(1.0, median(beside)) if beside else 1.0
     return Found(replace(costs, slower=slower, exchange=median(exchanges), drafts=drafts), holds, names)

@@ -8,9 +8,9 @@ from mirror_mlx.target import Target
 from mirror_mlx.tuning.choice import LENGTHS
 from mirror_mlx.verify import verify
 
-_PLAIN, _FEW = 24, 10  # tokens decoded plainly, and with a slow target
+_PLAIN, _FEW = 6, 4  # tokens decoded plainly at a time, and of a slow target
+_PLAIN_S, _VERIFY_S = 0.25, 5.0  # seconds after which they are enough, and verifications are
 REPEATS = 3
-_PLAIN_S, _VERIFY_S = 1.5, 5.0  # seconds after which they are enough, and verifications are
 
 
 def plain(target: Target, tokens: list[int]) -> float:
@@ -30,42 +30,55 @@ def windows(longest: int) -> tuple[int, ...]:
     return (0, *(n for n in LENGTHS if n < longest), longest)
 
 
-def verifications(
-    target: Target, tokens: list[int], lengths: Sequence[int], between: Callable[[], object]
-) -> Iterator[tuple[int, float]]:
-    """Rows, and what a step takes that verifies so many, ms: each of them `REPEATS` times, less often where that takes
-    long, in turn, so that what disturbs for a while disturbs all alike.
+def turns(
+    target: Target,
+    tokens: list[int],
+    lengths: Sequence[int],
+    between: Callable[[], object],
+    done: Callable[[], object] = lambda: None,
+) -> tuple[float, dict[int, float]]:
+    """A token of plain decoding, and by rows a step that verifies so many, ms.
+
+    Each length has its turn, `REPEATS` times (less often where that takes long), between plain tokens: what disturbs
+    for a while disturbs all alike, and where plain decoding was slower the turn is taken to have been as much slower.
 
     between  done before each of them, as the draft has its turn in decoding: who comes after it finds caches cold
+    done     called after each
     """
-    began = time.perf_counter()
+    began, alone, found = time.perf_counter(), [plain(target, tokens)], []
     for repeat in range(1 + REPEATS):
         if repeat > 1 and time.perf_counter() - began > _VERIFY_S:
-            return
+            break
+        turn = {}
         for length in lengths:
             between()
-            ((_, whole),) = steps(target, tokens, length, 1)
-            if repeat:  # before, they are warmed up
-                yield length + 1, whole
+            ((_, turn[length + 1]),) = steps(target, tokens, length, 1)
+            done()
+        alone.append(plain(target, tokens))
+        found.append((turn, (alone[-2] + alone[-1]) / 2))
+    found = found[1:]  # the first has warmed them up
+    usual = median(near for _, near in found)
+    return usual, {rows: median(turn[rows] * usual / near for turn, near in found) for rows in found[0][0]}
 
 
 def taps(
-    target: Target, tokens: list[int], length: int, exits: Sequence[int], bare: float, between: Callable[[], object]
+    target: Target, tokens: list[int], length: int, exits: Sequence[int], between: Callable[[], object]
 ) -> Iterator[tuple[int, float, float]]:
-    """Exit layer, at which share of a verification its tap has spoken, and what it adds to one, ms.
-
-    bare  what a verification of `length` proposals takes without, ms; between: as in `verifications`
-    """
+    """Exit layer, at which share of a verification of `length` proposals its tap has spoken, and what it adds to one,
+    ms. Each is compared with a verification just before. between: as in `turns`."""
     chosen = target.exit_layer
     try:
         for layer in exits:
             target.exit_layer = layer
-            found = []
+            shares, more = [], []
             for _ in range(REPEATS):
                 between()
-                found += steps(target, tokens, length, 1, tap=True)
-            spoken, whole = zip(*found, strict=True)
-            yield layer, min(1.0, median(spoken) / bare), median(whole) - bare
+                ((_, bare),) = steps(target, tokens, length, 1)
+                between()
+                ((spoken, whole),) = steps(target, tokens, length, 1, tap=True)
+                shares.append(spoken / bare)
+                more.append(whole - bare)
+            yield layer, min(1.0, median(shares)), median(more)
     finally:
         target.exit_layer = chosen
 

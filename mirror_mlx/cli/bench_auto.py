@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         group,
         ("--limit", 4, "at most so many prompts"),
         ("--max-tokens", 128, "longest answer"),
-        ("--rounds", 2, "how often each is decoded"),
+        ("--rounds", 2, "how often each is decoded; in a sweep the best ones, after two of all"),
         ("--seed", 0, "of problems and sampling"),
     )
     group.add_argument(
@@ -63,21 +63,20 @@ def run(args: argparse.Namespace) -> int:
     with redirect_stdout(sys.stderr), flags.in_flags(vars(args)), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from mirror_mlx.bench.auto import hostile_rows
-        from mirror_mlx.bench.choices import FIXED, WINDOWS, points, sweep_rows, window_rows
+        from mirror_mlx.bench.choices import FIXED, WINDOWS, answers, points, sweep_rows, window_rows
         from mirror_mlx.bench.hostile import KINDS
         from mirror_mlx.bench.turns import Settings
 
         settings = settings_from(args, Settings)
-        each = settings.limit * settings.rounds
-        measure, count = hostile_rows, 2 * len(KINDS) * 2
+        measure, count = hostile_rows, 2 * len(KINDS) * 2 * settings.limit * settings.rounds
         if args.out is not None and not (args.sweep or args.windows):
             raise UsageError("--out keeps the settings of --sweep and --windows: choose one of them")
         out = None if args.out is None else Path(args.out).expanduser()
         if args.sweep:
-            measure, count = partial(sweep_rows, out=out), len(list(points(settings))) * (len(FIXED) + 1)
+            measure, count = partial(sweep_rows, out=out), len(list(points(settings))) * answers(FIXED, settings)
         elif args.windows:
-            measure, count = partial(window_rows, out=out), 2 * (len(WINDOWS) + 1)
-        with progress(count * each) as report:
+            measure, count = partial(window_rows, out=out), 2 * answers(WINDOWS, settings)
+        with progress(count) as report:
             found = rounded(measure(settings, report))
     rows, columns = (found["drafts"], _HOSTILE) if "drafts" in found else (_planned(found["settings"]), _SWEEP)
     if args.json:

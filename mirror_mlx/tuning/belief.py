@@ -1,12 +1,16 @@
 """What a governor has learnt of the text and the draft: which proposals hold, which outcomes are foreseen. Pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from statistics import fmean
 
 from mirror_mlx.messages import PREDICTORS, Predictor, first_pass
 from mirror_mlx.tuning.costs import Way
 from mirror_mlx.tuning.policy import Probed, Stepped
-from mirror_mlx.tuning.running import Acceptance, Confidence, Ranks, alive
+from mirror_mlx.tuning.running import Acceptance, Confidence, Ranks, Streams, alive
 from mirror_mlx.tuning.throughput import Setting
+
+_HOPE = 1.08  # times: calibration compares few, and what is taken for too bad is never tried, nor found to be better
 
 
 class Chance:
@@ -38,8 +42,10 @@ class Chance:
 class Believed:
     """A `throughput.Belief`: acceptance, hits under one predictor, and what is proposed without a model."""
 
-    def __init__(self, acceptance: Acceptance, ranks: Ranks, own: Ranks, proposer: "_Proposer") -> None:
-        self.alive = acceptance.alive
+    def __init__(
+        self, alive: Callable[[int], Sequence[float]], ranks: Ranks, own: Ranks, proposer: "_Proposer"
+    ) -> None:
+        self.alive = alive
         self.hits, self._own = ranks.hits, own.hits
         self.filled = proposer.filled
         self.backup = proposer.backup
@@ -59,54 +65,61 @@ class Beliefs:
     def __init__(self, ways: Iterable[Way], holds: Mapping[Way, float], backup: bool) -> None:
         ways = list(ways)
         self._drafts = bool(ways)
-        self._alive = {way: Acceptance(holds.get(way, 0.5)) for way in (*ways, (0, False))}
-        self._sure = {way: Confidence() for way in self._alive}
+        checked = [share for (streams, exact), share in holds.items() if exact or not streams]
+        usual = fmean(checked) if checked else max(holds.values(), default=0.5)
+        self._main = Acceptance(min(max(usual, 0.95), _HOPE * usual))
+        self._streams = {
+            streams: Streams(self._main, streams, min(1.0, holds.get((streams, exact), 0.9 * usual) / usual))
+            for streams, exact in ways if streams and not exact
+        }  # fmt: skip
+        self._sure = {_trusted(way): Confidence() for way in (*ways, (0, False))}
         self._ranks: dict[Predictor, Ranks] = {predictor: Ranks() for predictor in PREDICTORS}
         self._proposer = _Proposer(backup)
         self._made: Setting | None = None  # what the next window was asked for with, if it came from a step
 
     def of(self, setting: Setting) -> Believed:
         return Believed(
-            self._alive[_alike(setting.way)], self._ranks[setting.predictor], self._ranks["draft"], self._proposer
+            partial(self._alive, setting), self._ranks[setting.predictor], self._ranks["draft"], self._proposer
+        )
+
+    def _alive(self, setting: Setting, count: int) -> Sequence[float]:
+        streams = _trusted(setting.way)
+        return (
+            self._streams[streams].alive(first_pass(setting.length, 1 + streams), count)
+            if streams in self._streams
+            else self._main.alive(count)
         )
 
     def sure(self, way: Way) -> Confidence:
         """What the draft's own probabilities are worth."""
-        return self._sure[_alike(way)]
+        return self._sure[_trusted(way)]
 
     def stepped(self, fact: Stepped) -> None:
         made, self._made = self._made or fact.setting, fact.setting
         if not self._drafts or fact.by in ("lookup", "empty"):
             self._proposer.saw(fact.length, fact.accepted)
         if fact.length and (fact.by != "lookup" or not self._drafts):
-            self._compared(made.way, fact.length, fact.accepted, fact.confidences)
-            self._main(made, fact.length, fact.accepted)
+            self._compared(made.way, made.length, fact.length, fact.accepted, fact.confidences)
         if fact.opened:
             self._ranks[fact.setting.predictor].saw(fact.place, fact.opened)
             if fact.setting.predictor == "hybrid" and fact.own:
                 own = fact.place if fact.place is not None and fact.place < fact.own else None
                 self._ranks["draft"].saw(own, fact.own)
 
-    def _main(self, made: Setting, length: int, accepted: int) -> None:
-        """What a window of streams says of the main stream alone, which proposed the first token of each pass: at the
-        other places it is as likely right as it is at its own."""
-        streams, exact = made.way
-        main = self._alive[0, False]
-        if not streams or exact:
-            return
-        own = {0, *range(first_pass(made.length, 1 + streams), length, 1 + streams)}
-        reached = range(min(length, accepted + 1))
-        main.counted([float(accepted > place) if place in own else main.mean for place in reached])
-
     def probed(self, fact: Probed) -> None:
         self._made = None
         if not self._drafts:
             self._proposer.saw(fact.length, fact.accepted)
-        self._compared(fact.way, fact.length, fact.accepted, fact.confidences)
+        self._compared(fact.way, fact.length, fact.length, fact.accepted, fact.confidences)
 
-    def _compared(self, way: Way, length: int, accepted: int, confidences: Sequence[float]) -> None:
-        self._alive[_alike(way)].saw(length, accepted)
-        self._sure[_alike(way)].saw(confidences[:length], accepted)
+    def _compared(self, way: Way, asked: int, length: int, accepted: int, confidences: Sequence[float]) -> None:
+        """A window of so many proposals, where `asked` were asked for."""
+        streams = _trusted(way)
+        if streams in self._streams:
+            self._streams[streams].saw(first_pass(asked, 1 + streams), length, accepted)
+        else:
+            self._main.saw(length, accepted)
+        self._sure[streams].saw(confidences[:length], accepted)
 
 
 class _Proposer:
@@ -126,13 +139,13 @@ class _Proposer:
             self._alive.saw(length, accepted)
 
     def filled(self) -> float:
-        return self._filled.rates()[0]
+        return self._filled.rate(0)
 
     def backup(self, count: int) -> float:
         return self.filled() * sum(self._alive.alive(count)) if self._used else 0.0
 
 
-def _alike(way: Way) -> Way:
-    """Ways whose proposals are as good: those that are checked are the main stream's own."""
+def _trusted(way: Way) -> int:
+    """How many streams are taken at their word: of those that are checked only what the main stream says remains."""
     streams, exact = way
-    return (0, False) if exact else (streams, False)
+    return 0 if exact else streams

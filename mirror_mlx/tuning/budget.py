@@ -2,9 +2,9 @@
 decoding."""
 
 _ALLOWED = 0.012  # of the time so far may be lost by trying
-_CREDIT = 2.0  # and so many plain tokens,
-_HOPE = 3.0  # more by so many times what is expected to be won with each,
-_MOST = 6.0  # but no more than so many
+_CREDIT = 4.0  # and so many plain tokens,
+_HOPE = 8.0  # more by so many times what is expected to be won with each,
+_MOST = 9.0  # but no more than so many
 _TRY = 1.0  # plain tokens that another try may cost
 _PROBES = 0.005  # of the time may be what probes slow plain decoding by
 _FIRST = 1.0  # and so many plain tokens
@@ -15,7 +15,7 @@ class Budget:
     >>> budget = Budget()
     >>> budget.spend(1000.0, 900.0)
     >>> budget.lost, round(budget.allowed(10.0), 1), budget.over(10.0), budget.may_try(10.0)
-    (100.0, 32.0, True, False)
+    (100.0, 52.0, True, False)
     >>> budget.spend(100.0, 200.0)  # won back
     >>> budget.lost, budget.may_try(10.0), budget.allowed(10.0) < budget.allowed(10.0, gain=1.5)
     (0.0, True, True)
@@ -45,8 +45,9 @@ class Budget:
     def over(self, plain: float, gain: float = 1.0) -> bool:
         return self.lost > self.allowed(plain, gain)
 
-    def may_try(self, plain: float, gain: float = 1.0) -> bool:
-        return self.lost + _TRY * plain < self.allowed(plain, gain)
+    def may_try(self, plain: float, gain: float = 1.0, loss: float = 0.0) -> bool:
+        """loss: what it is expected to cost, in ms."""
+        return self.lost + max(_TRY * plain, loss) < self.allowed(plain, gain)
 
     def may_probe(self, cost: float, plain: float) -> bool:
         """Whether something that costs so much may be asked for."""

@@ -26,6 +26,10 @@ from mirror_mlx.tuning.throughput import Setting, predict
 from mirror_mlx.tuning.varying import Varying
 
 _BETTER = 1.03  # times the rate before something else is done
+_DOUBT = (
+    0.8  # times plain decoding's rate: calibration may be wrong by that much, so it is tried where that may be lost
+)
+_LEARN = 4  # steps of such a try: in the first ones what they take is learnt
 _JUDGE = 4  # steps between two judgements of whether speculation is worth it
 _NEW = 8  # steps after which each is judged, where speculation has just begun
 _LOOK = 32  # steps between two looks at whether another setting is better
@@ -65,6 +69,8 @@ class Governor:
         self._beliefs = Beliefs(costs.drafts, holds, backup)
         self._budget = Budget()
         self._steps = self._stretch = 0
+        self._doubted = False  # whether this was tried though it is not expected to pay,
+        self._doubts = self._parked = 0  # how often that was done, and stretches since
         self._varying = Varying(reach)
         self._varied: Setting | None = None  # how the next step is done, if not as decided
         self._unchecked, self._checks = 0, 0  # tokens since plain decoding was measured amid speculation, and how often
@@ -72,7 +78,7 @@ class Governor:
         self._wish = self._setting = Setting("ar")
         self._rate = 1 / costs.plain
         self._tried: list[str] = []
-        self._choose(1.0)
+        self._choose(1.0, doubt=False)
 
     # What holds now.
 
@@ -115,15 +121,27 @@ class Governor:
         self._wish, rate = best(self.costs, self._reach, self._beliefs.of)
         return rate
 
-    def _choose(self, better: float) -> bool:
-        """Speculate if that is expected to be so many times as fast as plain decoding."""
+    def _choose(self, better: float, *, doubt: bool = True) -> bool:
+        """Speculate if that is expected to be so many times as fast as plain decoding; or, with doubt, somewhat less:
+        calibration may have been wrong, and what a step takes would never be learnt."""
         rate = self._best()
-        gain = rate * self.costs.plain
-        if not self._known or self._wish.mode == "ar" or gain < better:
+        plain, loss = self.costs.plain, 0.0
+        gain = rate * plain
+        if not self._known or self._wish.mode == "ar":
             return False
-        if not self._budget.may_try(self.costs.plain, gain):
+        doubted = gain < better
+        if doubted and not doubt:
             return False
-        self._setting, self._rate = self._wish, rate
+        if doubted:
+            said = predict(self.costs, self._wish, self._beliefs.of(self._wish))
+            # What brings few tokens would not pay if it took no longer than one. And a try teaches less each time.
+            if gain < _DOUBT or said.tokens * _DOUBT < 1 or self._parked < 2**self._doubts - 1:
+                return False
+            loss = _LEARN * (said.step - said.tokens * plain)
+        if not self._budget.may_try(plain, gain, loss):
+            return False
+        self._setting, self._rate, self._doubted = self._wish, rate, doubted
+        self._doubts, self._parked = self._doubts + 1 if doubted else 0, 0
         self._tried.append(f"{self._setting}: {self.gain:.2f} × plain expected")
         return True
 
@@ -198,13 +216,12 @@ class Governor:
             return
         self._observed.verified(fact)
         self._observed.drafted(fact.setting.way, fact.drafted, fact.passes)
-        self._passed(fact.setting.way, fact.one_pass, fact.branches, fact.rows, beside=fact.setting.mode == "mirror")
-        costs, plain = self.costs, self.costs.plain
-        expected = predict(costs, fact.setting, self._beliefs.of(fact.setting))
-        hit = expected.hit if fact.source in HITS else expected.miss
-        hit += costs.verify.at(fact.length + 1) - costs.verify.at(fact.setting.length + 1)  # the window was shorter
-        self._observed.lasted(fact.whole, hit)
-        self._budget.spend(fact.whole, (fact.accepted + 1) * plain)
+        if fact.one_pass is not None and fact.setting.way in self.costs.drafts:
+            self._known, mirror = True, fact.setting.mode == "mirror"
+            self._observed.passed(fact.setting.way, fact.one_pass, fact.branches, fact.rows, beside=mirror)
+        expected = predict(self._observed.during(fact), fact.setting, self._beliefs.of(fact.setting))
+        self._observed.lasted(fact.whole, expected.hit if fact.source in HITS else expected.miss)
+        self._budget.spend(fact.whole, (fact.accepted + 1) * self.costs.plain)
         self._steps += 1
         if self._steps <= _NEW or self._steps % _JUDGE == 0:
             self._judge()
@@ -216,20 +233,13 @@ class Governor:
         self._rate = self._rate_of(self._setting)
         if self.gain < 1.0 or self._steps in _EARLY or self._steps % _LOOK == 0:
             self._look()
-        if self.gain < 1.0:
+        if self.gain < 1.0 and not (self._doubted and self._steps < _LEARN):
             self.park(f"{self.gain:.2f} × plain expected")
         elif self._budget.over(self.costs.plain, self.gain):
             self.park(f"{self._budget.lost / self.costs.plain:.1f} tokens' time lost")
 
     def _rate_of(self, setting: Setting) -> float:
         return predict(self.costs, setting, self._beliefs.of(setting)).rate
-
-    def _passed(self, way: Way, ms: float | None, branches: float, rows: int = 0, *, beside: bool = False) -> None:
-        """How long a pass took."""
-        if ms is not None and way in self.costs.drafts:
-            self._known = True
-            if self._observed.passed(way, ms, branches, rows, beside=beside):
-                self._stretch = -1  # soon there is another look
 
     def plained(self, fact: Plained) -> None:
         """A stretch of plain decoding is over."""
@@ -241,7 +251,10 @@ class Governor:
     def probed(self, fact: Probed) -> None:
         """A window was proposed beside a stretch of plain decoding. One that holds is followed up soon."""
         self._beliefs.probed(fact)
-        self._passed(fact.way, fact.one_pass, 1)
+        if fact.one_pass is not None and fact.way in self.costs.drafts:
+            self._known = True
+            if self._observed.probed(fact.way, fact.one_pass):
+                self._stretch = -1  # soon there is another look
         if 4 * fact.accepted >= 3 * fact.length > 0:
             self._stretch = -1
 
@@ -252,7 +265,7 @@ class Governor:
             self._judge()
             self._observed.anchored()
             return
-        self._stretch += 1
+        self._stretch, self._parked = self._stretch + 1, self._parked + 1
         self.rested()
         if may:
             self.resume()

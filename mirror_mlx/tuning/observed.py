@@ -10,6 +10,7 @@ from mirror_mlx.tuning.policy import Stepped
 from mirror_mlx.tuning.running import Ratio, Shape
 from mirror_mlx.tuning.tally import Plained
 
+_HINDERED = 3.0  # times as long as alone a pass may take beside plain decoding; what takes longer has another reason
 _SLOW = 1.5  # times what a pass took when it was calibrated
 _KEEP = 0.97  # of what windows came to, with each newer one
 _KNOWN = 12.0  # passes that calibration counts for
@@ -23,6 +24,7 @@ class Observed:
         self.costs = self._base = costs
         self._target, self._draft, self._plain = Ratio(), Ratio(), Ratio()
         self._step, self._scale = Ratio(), 1.0  # a step ÷ what its parts come to, and what of that is in `costs`
+        self._probing: float | None = None  # a pass beside plain decoding ÷ beside nothing
         self._drafted = {way: (_KNOWN * one.tokens, _KNOWN) for way, one in costs.drafts.items() if way[1]}
         self._shape = Shape(costs.verify)
         self._hindered = Ratio(costs.slower)  # a plain token beside the draft ÷ alone
@@ -67,22 +69,33 @@ class Observed:
             verify += base.tap if fact.setting.predictor != "draft" else 0.0
         ratio = fact.target / max(verify, 1e-9)
         # Which of these is wrong is not said by this step alone, but by others with other rows, or without the draft.
-        off = ratio / self._target.value
-        self._shape.saw(rows, off)
+        off, shared = ratio / self._target.value, 0.5 if mirror else 1.0
+        self._shape.saw(rows, off, shared)
         if mirror:
             self._slower.saw(1, off)
         self._target.saw(ratio)
 
+    def during(self, fact: Stepped) -> Costs:
+        """What everything took in a step whose target's part is known: `costs`, but for that."""
+        return replace(self.costs, verify=Curve.of({1: self._scale * fact.target}), tap=0.0, slower=1.0)
+
     def lasted(self, whole: float, expected: float) -> None:
-        """A step, where `costs` make so many ms of it."""
+        """A step, where `during` makes so many ms of it: there is more to one than its parts."""
         self._step.saw(self._scale * whole / max(expected, 1e-9))
 
-    def passed(self, way: Way, ms: float, branches: float, rows: int = 0, *, beside: bool) -> bool:
-        """One of the draft's passes, over so many branches and rows of the window, beside the target or not. Whether
-        its device seems to have recovered."""
+    def passed(self, way: Way, ms: float, branches: float, rows: int = 0, *, beside: bool) -> None:
+        """One of the draft's passes, over so many branches and rows of the window, beside a verification or not."""
         draft = self._base.drafts[way]
         expected = max(draft.one.at(branches), draft.glue.at(rows) if rows else 0.0)
-        ratio = ms / max(expected * (draft.slower if beside else 1.0), 1e-9)
+        self._draft.saw(ms / max(expected * (draft.slower if beside else 1.0), 1e-9))
+
+    def probed(self, way: Way, ms: float) -> bool:
+        """One of its passes beside plain decoding, which takes longer there, how much is not calibrated: the first one
+        tells, and others are compared with that. Whether its device seems to have recovered."""
+        ratio = ms / max(self._base.drafts[way].one.at(1), 1e-9)
+        if self._probing is None:
+            self._probing = min(max(1.0, ratio / self._draft.value), _HINDERED)
+        ratio /= self._probing
         recovered = ratio * _SLOW < self._draft.value
         self._draft.saw(ratio)
         return recovered

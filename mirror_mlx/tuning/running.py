@@ -43,30 +43,68 @@ class Acceptance:
 
     def saw(self, length: int, accepted: int) -> None:
         """A window of `length` proposals was verified."""
-        self.counted([float(accepted > place) for place in range(min(length, accepted + 1))])
+        for place in range(min(length, accepted + 1)):
+            self.counted(place, accepted > place)
 
-    def counted(self, held: Sequence[float]) -> None:
-        """By place, of those that verification came to: 1 where the proposal held, 0 where it did not, between the two
-        where that is only known to be so likely."""
-        for place, share in enumerate(held):
-            if place == len(self._held):
-                self._held.append(self._held[-1])
-                self._tried.append(self._tried[-1])
-            self._held[place] = _KEEP * self._held[place] + share
-            self._tried[place] = _KEEP * self._tried[place] + 1
+    def counted(self, place: int, held: bool) -> None:
+        """A proposal at this place, which verification came to."""
+        while place >= len(self._held):
+            self._held.append(self._held[-1])
+            self._tried.append(self._tried[-1])
+        self._held[place] = _KEEP * self._held[place] + held
+        self._tried[place] = _KEEP * self._tried[place] + 1
 
-    @property
-    def mean(self) -> float:
-        """Over all places."""
-        return sum(self._held) / sum(self._tried)
-
-    def rates(self) -> list[float]:
-        """By place; those beyond are taken to be as the last."""
-        return [held / tried for held, tried in zip(self._held, self._tried, strict=True)]
+    def rate(self, place: int) -> float:
+        """Those beyond are taken to be as the last."""
+        place = min(place, len(self._held) - 1)
+        return self._held[place] / self._tried[place]
 
     def alive(self, count: int) -> list[float]:
         """The probability that at least 1, 2, … `count` proposals hold."""
-        return alive(self.rates(), count)
+        return alive([self.rate(place) for place in range(count)], count)
+
+
+class Streams:
+    """What lookahead streams' proposals are worth beside the main stream's, which would have proposed at the same
+    places: by stream, as a factor on how often those hold.
+
+    main   the main stream's
+    share  what is believed of all of them before anything was seen
+
+    >>> seen = Streams(Acceptance(0.8), 2, share=1.0)
+    >>> for accepted in [3, 1] * 60:
+    ...     seen.saw(3, 3, accepted)  # windows of one pass
+    >>> [round(share, 1) for share in seen.alive(3, 5)]  # the next pass begins with the main stream again
+    [1.0, 0.5, 0.5, 0.5, 0.2]
+    """
+
+    _WEIGHT = 4.0
+
+    def __init__(self, main: Acceptance, streams: int, share: float) -> None:
+        self._main = main
+        self._held, self._usual = [share * self._WEIGHT] * streams, [self._WEIGHT] * streams
+
+    def _stream(self, place: int, first: int) -> int:
+        """Which one proposed at that place, where the window's first pass has made so many proposals; 0: the main one.
+
+        A first pass that makes fewer than it could makes those of the first streams."""
+        return place if place < first else (place - first) % (1 + len(self._held))
+
+    def saw(self, first: int, length: int, accepted: int) -> None:
+        """A window of `length` proposals was verified, of which the first pass made so many."""
+        for place in range(min(length, accepted + 1)):
+            stream, held = self._stream(place, first) - 1, accepted > place
+            if stream < 0:
+                self._main.counted(place, held)
+            else:
+                self._held[stream] = _KEEP * self._held[stream] + held
+                self._usual[stream] = _KEEP * self._usual[stream] + self._main.rate(place)
+
+    def alive(self, first: int, count: int) -> list[float]:
+        """The probability that at least 1, 2, … `count` proposals hold."""
+        factors = [1.0, *(held / max(usual, 1e-9) for held, usual in zip(self._held, self._usual, strict=True))]
+        rates = [min(1.0, self._main.rate(place) * factors[self._stream(place, first)]) for place in range(count)]
+        return alive(rates, count)
 
 
 class Confidence:
@@ -203,8 +241,8 @@ class Shape:
         self._factors = [1.0] * len(curve.points)
         self._seen = [1.0] * len(curve.points)  # how often; the first times count for more
 
-    def saw(self, count: float, ratio: float) -> None:
-        """So many took so many times what this curve says."""
+    def saw(self, count: float, ratio: float, weight: float = 1.0) -> None:
+        """So many took so many times what this curve says. weight: how much of that may be its fault."""
         ratio = min(max(ratio, 1 / self._FAR), self._FAR)
         counts = [at for at, _ in self._base.points]
         after = next((place for place, at in enumerate(counts) if at >= count), len(counts) - 1)
@@ -212,7 +250,7 @@ class Shape:
         width = counts[after] - counts[before]
         near = min(1.0, max(0.0, (count - counts[before]) / width)) if width else 1.0
         for place, share in ((before, 1 - near), (after, near)):
-            bent = self._factors[place] * ratio ** (share * max(self._NEW, 1 / (1 + self._seen[place])))
+            bent = self._factors[place] * ratio ** (weight * share * max(self._NEW, 1 / (1 + self._seen[place])))
             self._seen[place] += share
             self._factors[place] = min(self._MOST, max(1 / self._MOST, bent))
         points = zip(self._base.points, self._factors, strict=True)
