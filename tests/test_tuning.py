@@ -247,17 +247,26 @@ def test_a_hybrid_is_as_fast_as_the_fastest_of_its_predictors(fastest, slower):
         if rng.random() < 0.01:
             ms *= 10  # an interruption
         spent += min(ms, 120.0)
-        worth.saw(asked, 4, ms)
+        worth.saw(asked, 4, ms, own=rng.random() < {"tap": 0.2, "hybrid": 0.5, "draft": 0.8}[fastest])
     assert worth.preferred == fastest or slower < 1.05
     assert spent / 2000 < 102.5
 
 
 def test_a_step_that_leaves_nothing_to_verify_costs_more_than_its_time():
     worth = Worth()
-    for _ in range(100):
+    for number in range(100):
         asked = worth.predictor
-        worth.saw(asked, 5, 10.0 if asked == "draft" else 11.0, empty=asked == "draft")
-    assert worth.preferred != "draft"
+        worth.saw(asked, 5, 10.0 if asked == "draft" else 11.0, empty=asked == "draft", own=number % 3 > 0)
+    assert worth.preferred == "hybrid"
+
+
+@pytest.mark.parametrize(("own", "left"), [(True, "draft"), (False, "tap")])
+def test_who_foresees_nothing_more_is_left_out_whatever_it_takes(own, left):
+    worth = Worth()
+    for number in range(400):
+        worth.saw(worth.predictor, 4, 10.0 + number % 3, own=own)
+        assert worth.predictor in (left, "hybrid")
+    assert worth.preferred == left
 
 
 class Hosts(World):

@@ -164,7 +164,8 @@ class Fixed:
 
     def stepped(self, fact: Stepped) -> None:
         if self._worth is not None and fact.setting.mode == "mirror" and not fact.opening:
-            self._worth.saw(fact.setting.predictor, fact.accepted + 1, fact.whole, fact.source == "empty")
+            own = None if fact.place is None else fact.place < fact.own
+            self._worth.saw(fact.setting.predictor, fact.accepted + 1, fact.whole, fact.source == "empty", own)
 
     def plained(self, fact: Plained) -> None:
         pass

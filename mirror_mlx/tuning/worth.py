@@ -13,6 +13,8 @@ _AGAIN = 4  # steps of another, now and then
 _NEAR, _FAR = 64, 512  # steps between two such tries: of one that is nearly as good, and of another
 _CLOSE = 0.02  # as a share of a step: nearly as good
 _BETTER = 0.01  # so much better is worth a change
+_NEW = 0.1  # of what is known of a hybrid's hits, with each of them
+_USELESS = 0.02  # share of outcomes: who foresees no more is of no use
 _CAP = 2.0  # times the mean: what a step counts for at most
 
 
@@ -38,10 +40,13 @@ class _Mean:
 class Worth:
     """What each predictor's steps take, over all requests of an engine; and whose turn it is.
 
+    A hybrid's hits say which part is worth trying by itself. Where the other one foresees next to nothing more there is
+    nothing to try: what it costs may be too little to be seen in a few steps.
+
     >>> worth = Worth()
     >>> for _ in range(200):
     ...     asked = worth.predictor
-    ...     worth.saw(asked, tokens=4, ms=10.0 if asked == "draft" else 11.0)
+    ...     worth.saw(asked, tokens=4, ms=10.0 if asked == "draft" else 11.0, own=True)
     >>> worth.predictor
     'draft'
     """
@@ -49,6 +54,7 @@ class Worth:
     def __init__(self) -> None:
         self._means: dict[Predictor, _Mean] = {one: _Mean() for one in ("hybrid", "draft", "tap")}
         self._tokens = _Mean()
+        self._named = {True: 0.5, False: 0.5}  # share of a hybrid's steps whose outcome the draft named, or the tap
         self.preferred: Predictor = "hybrid"
         self._trying: Predictor | None = None
         self._left = 0  # steps of a try still to come
@@ -58,12 +64,28 @@ class Worth:
     def predictor(self) -> Predictor:
         return self._trying or self.preferred
 
-    def saw(self, asked: Predictor, tokens: int, ms: float, empty: bool = False) -> None:
-        """A step of so many tokens is over. empty: it left nothing to verify, so that the next one brings one token."""
+    def saw(self, asked: Predictor, tokens: int, ms: float, empty: bool = False, own: bool | None = None) -> None:
+        """A step of so many tokens is over. empty: it left nothing to verify, so that the next one brings one token;
+        own: whether the draft itself named the outcome; None: nobody did."""
         self._tokens.saw(tokens)
         lost = 1 - 1 / max(self._tokens.value, 1.0) if empty else 0.0
         self._means[asked].saw(ms * (1 + lost))
+        if asked == "hybrid":
+            for one, share in self._named.items():
+                self._named[one] += max(_NEW, 1 / self._means[asked].steps) * ((own is one) - share)
         self._next(asked)
+
+    @property
+    def _other(self) -> Predictor:
+        """What is tried beside what is preferred."""
+        if self.preferred != "hybrid":
+            return "hybrid"
+        return "draft" if self._named[True] >= self._named[False] else "tap"
+
+    @property
+    def _useful(self) -> bool:
+        """Whether each part of a hybrid foresees what the other does not."""
+        return min(self._named.values()) > _USELESS
 
     def _next(self, asked: Predictor) -> None:
         for one in self._waited:
@@ -71,16 +93,16 @@ class Worth:
         self._left -= asked == self._trying
         if self._trying is not None and self._left > 0 and not (self._known(asked) and self._hopeless(asked)):
             return
-        self._trying = None
-        means = self._means
-        if all(self._known(one) for one in means):
-            best = min(means, key=lambda one: means[one].value)
-            if means[best].value < (1 - _BETTER) * means[self.preferred].value:
-                self.preferred = best
-        due = [one for one in means if one != self.preferred and self._waited[one] >= self._pause(one)]
-        if means[self.preferred].steps >= _FIRST and due:
-            self._trying = due[0]
-            self._left = _AGAIN if self._known(due[0]) else _FIRST
+        self._trying, other, means = None, self._other, self._means
+        if means["hybrid"].steps >= _FIRST and not self._useful:
+            better = self.preferred == "hybrid"
+        else:
+            better = self._known(other) and means[other].value < (1 - _BETTER) * means[self.preferred].value
+        if better:
+            self.preferred, other = other, self.preferred
+        if (means[self.preferred].steps >= _FIRST or not self._useful) and self._waited[other] >= self._pause(other):
+            self._trying = other
+            self._left = _AGAIN if self._known(other) else _FIRST
 
     def _hopeless(self, one: Predictor) -> bool:
         return self._means[one].value > _HOPELESS * self._means[self.preferred].value
