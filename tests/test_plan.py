@@ -111,6 +111,7 @@ def test_a_sweep_is_kept_and_goes_on(capsys, tmp_path, monkeypatch):
     monkeypatch.setattr(choices, "FIXED", fixed)
     monkeypatch.setattr(choices, "SIZES", (0,))
     monkeypatch.setattr(choices, "PACES", (0.0,))
+    monkeypatch.setattr(choices, "FINAL_S", 0.0)
     folder, out = models.pair(tmp_path / "pair", says="abcdefghijklmnop."), tmp_path / "out"
     words = ["bench", "auto", "--sweep", "--model", str(folder), "--limit", "1", "--rounds", "1", "--json"]
     words += ["--max-tokens", "16"]

@@ -37,7 +37,8 @@ WINDOWS: Mapping[str, Mapping[str, Any]] = {
 """And where only windows differ: of one length each, and such as grow and shrink."""
 SIZES = (0, 20_000_000, 60_000_000)
 PACES = (0.0, 5.0, 20.0)
-SCREENED, FINALISTS = 2, 3  # how often all are decoded; so many of the fastest are decoded more often
+SCREENED, FINALISTS = 1, 3  # how often all are decoded; so many of the fastest are decoded more often
+FINAL_S = 30.0  # for so many seconds at least: an answer of half a second says little on a machine with neighbours
 NAME = "settings.jsonl"
 _SAFE = {"draft_timeout": 30.0, "max_roots": 24}
 
@@ -125,8 +126,9 @@ def _measured(lab: Lab, fixed: Mapping[str, Mapping[str, Any]], report: Callable
         again = _finalists(rates)
         done = SCREENED * len(engines) * len(lab.asked)
         finals = turns.in_turn(
-            {name: engines[name] for name in again}, lab, lab.settings.rounds, turns.told(report, done, "final")
-        )
+            {name: engines[name] for name in again}, lab, lab.settings.rounds, turns.told(report, done, "final"),
+            seconds=FINAL_S,
+        )  # fmt: skip
         fast = {name: turns.times_as_fast(of, finals["auto"]) for name, of in finals.items() if name != "auto"}
         best = max(fast, key=fast.__getitem__)
         return {

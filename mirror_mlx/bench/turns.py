@@ -6,6 +6,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import count
 from statistics import median
 from typing import Any
 
@@ -113,19 +114,23 @@ def in_turn(
     rounds: int,
     report: Callable[[int, str], None],
     between: Callable[[], object] = lambda: None,
+    seconds: float = 0.0,
 ) -> dict[str, list[Answer]]:
-    """Every prompt by every engine, round after round; who begins changes. between: done before each prompt."""
-    s = lab.settings
+    """Every prompt by every engine, round after round; who begins changes. between: done before each prompt; seconds:
+    there are more rounds until so many have passed."""
+    s, began = lab.settings, time.perf_counter()
     found: dict[str, list[Answer]] = {name: [] for name in engines}
     done, names = 0, list(engines)
-    for number in range(rounds * len(lab.asked)):
-        between()
-        prompt = number % len(lab.asked)
-        turn = (number + number // len(lab.asked)) % len(names)
-        for name in [*names[turn:], *names[:turn]]:
-            report(done, name)
-            found[name].append(replace(answered(engines[name], lab.asked[prompt], s), prompt=prompt))
-            done += 1
+    for number in count():
+        if number >= rounds and time.perf_counter() - began > seconds:
+            break
+        for prompt, asked in enumerate(lab.asked):
+            between()
+            turn = (number * (len(lab.asked) + 1) + prompt) % len(names)
+            for name in [*names[turn:], *names[:turn]]:
+                report(done, name)
+                found[name].append(replace(answered(engines[name], asked, s), prompt=prompt))
+                done += 1
     return found
 
 
