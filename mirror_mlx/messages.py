@@ -84,7 +84,8 @@ class Window:
             "lookup"   it was none, or there is no draft: proposed from what was seen before (`mirror_mlx.lookup`)
             "empty"    it was none, and nothing was drafted
             "none"     no draft took part
-    confidences  how likely the draft finds each of them, in [0, 1]; empty: it does not say
+    confidences  how likely the draft finds each of them, in [0, 1], and then those that were cut off; empty: it does
+                 not say
     laws         what each was drawn from, where proposals are accepted by rejection sampling; empty: they were given
     passes       of the draft that made it
     """
@@ -101,7 +102,7 @@ class Window:
         >>> Window((5, 6, 7), "hit").cut(2)
         Window(tokens=(5, 6), source='hit', confidences=())
         """
-        return Window(self.tokens[:length], self.source, self.confidences[:length], self.laws[:length], self.passes)
+        return Window(self.tokens[:length], self.source, self.confidences, self.laws[:length], self.passes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from mirror_mlx.target import Target
 from mirror_mlx.trace import Trace
 from mirror_mlx.tuning.costs import DraftCosts, Way
 from mirror_mlx.tuning.curve import Curve
+from mirror_mlx.tuning.tally import usual
 from mirror_mlx.worker import Ticket
 
 _PATIENCE = 2.0  # seconds for two of the draft's passes; one that takes longer is of no use, and need not be known
@@ -98,8 +99,8 @@ class Drafted:
     def costs(self, width: int | None) -> DraftCosts:
         """What a pass takes, by branches; alone and beside the target. width: how many it takes; None: all."""
         alone = self._alone or self._short
-        one = Curve.of({branches: median(times) for branches, times in alone.items()})
-        glue = median(self._glue) if self._glue else one.at(1)
+        one = Curve.of({branches: usual(times) for branches, times in alone.items()})
+        glue = usual(self._glue) if self._glue else one.at(1)
         factors = [ms / max(one.at(branches), 1e-9) for branches, times in self._beside.items() for ms in times]
         return DraftCosts(
             Curve.of({1: min(glue, one.at(1)), self._length + 1: glue}), one, self._tokens_each(), width,

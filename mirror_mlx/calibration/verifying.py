@@ -6,6 +6,7 @@ from statistics import median
 
 from mirror_mlx.target import Target
 from mirror_mlx.tuning.choice import LENGTHS
+from mirror_mlx.tuning.tally import usual
 from mirror_mlx.verify import verify
 
 _PLAIN, _FEW = 6, 4  # tokens decoded plainly at a time, and of a slow target
@@ -22,7 +23,7 @@ def plain(target: Target, tokens: list[int]) -> float:
         before = time.perf_counter()
         if len(times) >= _FEW and sum(times) > _PLAIN_S:
             break
-    return 1e3 * median(times[2:])
+    return 1e3 * usual(times[2:])
 
 
 def windows(longest: int) -> tuple[int, ...]:
@@ -57,8 +58,8 @@ def turns(
         alone.append(plain(target, tokens))
         found.append((turn, (alone[-2] + alone[-1]) / 2))
     found = found[1:]  # the first has warmed them up
-    usual = median(near for _, near in found)
-    return usual, {rows: median(turn[rows] * usual / near for turn, near in found) for rows in found[0][0]}
+    token = usual([near for _, near in found])
+    return token, {rows: usual([turn[rows] * token / near for turn, near in found]) for rows in found[0][0]}
 
 
 def taps(

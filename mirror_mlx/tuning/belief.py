@@ -10,6 +10,7 @@ from mirror_mlx.tuning.policy import Probed, Stepped
 from mirror_mlx.tuning.running import Acceptance, Confidence, Ranks, Streams, alive
 from mirror_mlx.tuning.throughput import Setting
 
+_LONGEST = 16  # proposals of a window, most often
 _HOPE = 1.08  # times: calibration compares few, and what is taken for too bad is never tried, nor found to be better
 
 
@@ -72,6 +73,7 @@ class Beliefs:
             streams: Streams(self._main, streams, min(1.0, holds.get((streams, exact), 0.9 * usual) / usual))
             for streams, exact in ways if streams and not exact
         }  # fmt: skip
+        self._lists: dict[tuple[int, int], list[float]] = {}  # by streams taken at their word, and the first pass
         self._sure = {_trusted(way): Confidence() for way in (*ways, (0, False))}
         self._ranks: dict[Predictor, Ranks] = {predictor: Ranks() for predictor in PREDICTORS}
         self._proposer = _Proposer(backup)
@@ -83,12 +85,13 @@ class Beliefs:
         )
 
     def _alive(self, setting: Setting, count: int) -> Sequence[float]:
+        """The same list serves many settings: a decision looks at a hundred of them."""
         streams = _trusted(setting.way)
-        return (
-            self._streams[streams].alive(first_pass(setting.length, 1 + streams), count)
-            if streams in self._streams
-            else self._main.alive(count)
-        )
+        first = first_pass(setting.length, 1 + streams) if streams in self._streams else 0
+        if len(found := self._lists.get((streams, first), [])) < count:
+            of = partial(self._streams[streams].alive, first) if first else self._main.alive
+            self._lists[streams, first] = found = of(max(count, _LONGEST))
+        return found[:count]
 
     def sure(self, way: Way) -> Confidence:
         """What the draft's own probabilities are worth."""
@@ -98,7 +101,7 @@ class Beliefs:
         made, self._made = self._made or fact.setting, fact.setting
         if not self._drafts or fact.by in ("lookup", "empty"):
             self._proposer.saw(fact.length, fact.accepted)
-        if fact.length and (fact.by != "lookup" or not self._drafts):
+        if (fact.length or fact.confidences) and (fact.by != "lookup" or not self._drafts):
             self._compared(made.way, made.length, fact.length, fact.accepted, fact.confidences)
         if fact.opened:
             self._ranks[fact.setting.predictor].saw(fact.place, fact.opened)
@@ -115,10 +118,12 @@ class Beliefs:
     def _compared(self, way: Way, asked: int, length: int, accepted: int, confidences: Sequence[float]) -> None:
         """A window of so many proposals, where `asked` were asked for."""
         streams = _trusted(way)
+        beyond = self._sure[streams].worth(confidences[length]) if length < len(confidences) else None
+        self._lists.clear()
         if streams in self._streams:
-            self._streams[streams].saw(first_pass(asked, 1 + streams), length, accepted)
+            self._streams[streams].saw(first_pass(asked, 1 + streams), length, accepted, beyond)
         else:
-            self._main.saw(length, accepted)
+            self._main.saw(length, accepted, beyond)
         self._sure[streams].saw(confidences[:length], accepted)
 
 

@@ -1,10 +1,10 @@
 """What may be lost to plain decoding by trying and by asking, and what has been. Pure. ms, and tokens' times of plain
 decoding."""
 
-_ALLOWED = 0.012  # of the time so far may be lost by trying
-_CREDIT = 4.0  # and so many plain tokens,
-_HOPE = 8.0  # more by so many times what is expected to be won with each,
-_MOST = 9.0  # but no more than so many
+_ALLOWED = 0.01  # of the time so far may be lost by trying
+_CREDIT = 3.0  # and so many plain tokens,
+_HOPE = 5.0  # more by so many times what is expected to be won with each,
+_MOST = 7.0  # but no more than so many
 _TRY = 1.0  # plain tokens that another try may cost
 _PROBES = 0.005  # of the time may be what probes slow plain decoding by
 _FIRST = 1.0  # and so many plain tokens
@@ -15,7 +15,7 @@ class Budget:
     >>> budget = Budget()
     >>> budget.spend(1000.0, 900.0)
     >>> budget.lost, round(budget.allowed(10.0), 1), budget.over(10.0), budget.may_try(10.0)
-    (100.0, 52.0, True, False)
+    (100.0, 40.0, True, False)
     >>> budget.spend(100.0, 200.0)  # won back
     >>> budget.lost, budget.may_try(10.0), budget.allowed(10.0) < budget.allowed(10.0, gain=1.5)
     (0.0, True, True)
@@ -45,14 +45,15 @@ class Budget:
     def over(self, plain: float, gain: float = 1.0) -> bool:
         return self.lost > self.allowed(plain, gain)
 
-    def may_try(self, plain: float, gain: float = 1.0, loss: float = 0.0) -> bool:
-        """loss: what it is expected to cost, in ms."""
-        return self.lost + max(_TRY * plain, loss) < self.allowed(plain, gain)
+    def may_try(self, plain: float, gain: float = 1.0, cost: float = 0.0) -> bool:
+        """cost: what a try is expected to lose."""
+        return self.lost + max(_TRY * plain, cost) < self.allowed(plain, gain)
 
     def may_probe(self, cost: float, plain: float) -> bool:
         """Whether something that costs so much may be asked for."""
         return cost <= 0 or self._probed + cost < _FIRST * plain + _PROBES * self._spent
 
     def forgive(self, plain: float) -> None:
-        """A device that was slow for a while is no reason never to try."""
-        self.lost = min(self.lost, self.allowed(plain))
+        """A device that was slow for a while is no reason never to try; but who promised more than was kept waits longer
+        than who did not."""
+        self.lost = min(self.lost, _MOST * plain + _ALLOWED * self._spent)

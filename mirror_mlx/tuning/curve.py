@@ -1,8 +1,8 @@
 """A cost that depends on how much is asked for, from a few measured points. Pure."""
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from statistics import fmean
 
 
@@ -60,11 +60,8 @@ class Curve:
         points = self.points
         if count <= points[0][0] or len(points) == 1:
             return points[0][1]
-        (x0, y0), (x1, y1) = points[-2:]
-        for before, after in pairwise(points):
-            if count <= after[0]:
-                (x0, y0), (x1, y1) = before, after
-                break
+        after = min(bisect_left(points, (count,)), len(points) - 1)
+        (x0, y0), (x1, y1) = points[after - 1 : after + 1]
         return y0 + (y1 - y0) * (count - x0) / (x1 - x0)
 
     def scaled(self, factor: float) -> "Curve":

@@ -19,6 +19,7 @@ from mirror_mlx.tuning.belief import Beliefs
 from mirror_mlx.tuning.budget import Budget
 from mirror_mlx.tuning.choice import Reach, best
 from mirror_mlx.tuning.costs import Costs, Way
+from mirror_mlx.tuning.doubt import Doubt
 from mirror_mlx.tuning.observed import Observed
 from mirror_mlx.tuning.policy import Account, Ask, Probed, Stepped
 from mirror_mlx.tuning.tally import Plained
@@ -26,14 +27,11 @@ from mirror_mlx.tuning.throughput import Setting, predict
 from mirror_mlx.tuning.varying import Varying
 
 _BETTER = 1.03  # times the rate before something else is done
-_DOUBT = (
-    0.8  # times plain decoding's rate: calibration may be wrong by that much, so it is tried where that may be lost
-)
-_LEARN = 4  # steps of such a try: in the first ones what they take is learnt
 _JUDGE = 4  # steps between two judgements of whether speculation is worth it
 _NEW = 8  # steps after which each is judged, where speculation has just begun
 _LOOK = 32  # steps between two looks at whether another setting is better
 _EARLY = (2, 4, 8, 16)  # and after so many
+_EVERYWHERE = 4  # decisions of which one looks everywhere
 _STRETCH = (8, 16, 32, 64)  # tokens decoded plainly, the first time and on
 _PROBE = 4  # proposals compared with them, at most
 _LONG = 3.0  # times what a window should take is waited for it
@@ -69,13 +67,13 @@ class Governor:
         self._beliefs = Beliefs(costs.drafts, holds, backup)
         self._budget = Budget()
         self._steps = self._stretch = 0
-        self._doubted = False  # whether this was tried though it is not expected to pay,
-        self._doubts = self._parked = 0  # how often that was done, and stretches since
+        self._doubt = Doubt()
         self._varying = Varying(reach)
         self._varied: Setting | None = None  # how the next step is done, if not as decided
         self._unchecked, self._checks = 0, 0  # tokens since plain decoding was measured amid speculation, and how often
         self._rows = [0.0]
         self._wish = self._setting = Setting("ar")
+        self._searched = 0
         self._rate = 1 / costs.plain
         self._tried: list[str] = []
         self._choose(1.0, doubt=False)
@@ -116,32 +114,28 @@ class Governor:
         return gain if self._known and self._budget.may_try(self.costs.plain, gain) else 0.0
 
     def _best(self) -> float:
-        """What it had better do, and at what rate."""
+        """What it had better do, and at what rate. Most often it is near to what was best the last time."""
         self._rescale()
-        self._wish, rate = best(self.costs, self._reach, self._beliefs.of)
+        start = self._wish if self._searched % _EVERYWHERE else None
+        self._searched += 1
+        self._wish, rate = best(self.costs, self._reach, self._beliefs.of, start)
         return rate
 
     def _choose(self, better: float, *, doubt: bool = True) -> bool:
-        """Speculate if that is expected to be so many times as fast as plain decoding; or, with doubt, somewhat less:
-        calibration may have been wrong, and what a step takes would never be learnt."""
-        rate = self._best()
-        plain, loss = self.costs.plain, 0.0
-        gain = rate * plain
+        """Speculate if that is expected to be so many times as fast as plain decoding; with doubt: or somewhat less."""
+        rate, plain, cost = self._best(), self.costs.plain, 0.0
         if not self._known or self._wish.mode == "ar":
             return False
-        doubted = gain < better
-        if doubted and not doubt:
-            return False
+        doubted = rate * plain < better
         if doubted:
             said = predict(self.costs, self._wish, self._beliefs.of(self._wish))
-            # What brings few tokens would not pay if it took no longer than one. And a try teaches less each time.
-            if gain < _DOUBT or said.tokens * _DOUBT < 1 or self._parked < 2**self._doubts - 1:
+            if not doubt or not self._doubt.worth(said, plain):
                 return False
-            loss = _LEARN * (said.step - said.tokens * plain)
-        if not self._budget.may_try(plain, gain, loss):
+            cost = self._doubt.cost(said, plain)
+        if not self._budget.may_try(plain, rate * plain, cost):
             return False
-        self._setting, self._rate, self._doubted = self._wish, rate, doubted
-        self._doubts, self._parked = self._doubts + 1 if doubted else 0, 0
+        self._doubt.begins(doubted)
+        self._setting, self._rate = self._wish, rate
         self._tried.append(f"{self._setting}: {self.gain:.2f} × plain expected")
         return True
 
@@ -233,7 +227,7 @@ class Governor:
         self._rate = self._rate_of(self._setting)
         if self.gain < 1.0 or self._steps in _EARLY or self._steps % _LOOK == 0:
             self._look()
-        if self.gain < 1.0 and not (self._doubted and self._steps < _LEARN):
+        if self.gain < 1.0 and not self._doubt.learning(self._steps):
             self.park(f"{self.gain:.2f} × plain expected")
         elif self._budget.over(self.costs.plain, self.gain):
             self.park(f"{self._budget.lost / self.costs.plain:.1f} tokens' time lost")
@@ -265,7 +259,8 @@ class Governor:
             self._judge()
             self._observed.anchored()
             return
-        self._stretch, self._parked = self._stretch + 1, self._parked + 1
+        self._stretch += 1
+        self._doubt.stretched()
         self.rested()
         if may:
             self.resume()

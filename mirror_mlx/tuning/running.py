@@ -23,6 +23,12 @@ def alive(rates: Sequence[float], count: int) -> list[float]:
     return found
 
 
+def _outcomes(length: int, accepted: int, beyond: float | None) -> list[float]:
+    """By place, whether the proposals held that verification came to."""
+    found = [float(accepted > place) for place in range(min(length, accepted + 1))]
+    return found if beyond is None or accepted < length else [*found, beyond]
+
+
 class Acceptance:
     """How often a proposal holds, by its place in the window, given that those before it did.
 
@@ -41,13 +47,14 @@ class Acceptance:
         self._held = [share * weight for share in given]
         self._tried = [weight for _ in given]
 
-    def saw(self, length: int, accepted: int) -> None:
-        """A window of `length` proposals was verified."""
-        for place in range(min(length, accepted + 1)):
-            self.counted(place, accepted > place)
+    def saw(self, length: int, accepted: int, beyond: float | None = None) -> None:
+        """A window of `length` proposals was verified. beyond: how likely the next one was to hold, which was cut off;
+        None: there was none. (Those that are verified hold more often than those that are not.)"""
+        for place, held in enumerate(_outcomes(length, accepted, beyond)):
+            self.counted(place, held)
 
-    def counted(self, place: int, held: bool) -> None:
-        """A proposal at this place, which verification came to."""
+    def counted(self, place: int, held: float) -> None:
+        """A proposal at this place, which verification came to or would have come to."""
         while place >= len(self._held):
             self._held.append(self._held[-1])
             self._tried.append(self._tried[-1])
@@ -90,10 +97,11 @@ class Streams:
         A first pass that makes fewer than it could makes those of the first streams."""
         return place if place < first else (place - first) % (1 + len(self._held))
 
-    def saw(self, first: int, length: int, accepted: int) -> None:
-        """A window of `length` proposals was verified, of which the first pass made so many."""
-        for place in range(min(length, accepted + 1)):
-            stream, held = self._stream(place, first) - 1, accepted > place
+    def saw(self, first: int, length: int, accepted: int, beyond: float | None = None) -> None:
+        """A window of `length` proposals was verified, of which the first pass made so many. beyond: as in
+        `Acceptance`."""
+        for place, held in enumerate(_outcomes(length, accepted, beyond)):
+            stream = self._stream(place, first) - 1
             if stream < 0:
                 self._main.counted(place, held)
             else:
