@@ -54,6 +54,6 @@ class Budget:
         return cost <= 0 or self._probed + cost < _FIRST * plain + _PROBES * self._spent
 
     def forgive(self, plain: float) -> None:
-        """A device that was slow for a while is no reason never to try; but who promised more than was kept waits longer
-        than who did not."""
+        """A device that was slow for a while is no reason never to try; but who promised more than was kept waits
+        longer."""
         self.lost = min(self.lost, _MOST * plain + _ALLOWED * self._spent)

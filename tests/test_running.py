@@ -1,0 +1,167 @@
+"""What a governor keeps account of: acceptance, confidence, ranks, fan-out, who is worth asking, what was lost."""
+
+import random
+from itertools import pairwise, product
+
+import pytest
+import world as worlds
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mirror_mlx.tuning.belief import Beliefs
+from mirror_mlx.tuning.budget import Budget
+from mirror_mlx.tuning.fanout import geometric, greedy, uniform
+from mirror_mlx.tuning.observed import Observed
+from mirror_mlx.tuning.policy import Stepped
+from mirror_mlx.tuning.running import Acceptance, Confidence, Ranks
+from mirror_mlx.tuning.throughput import Setting
+from mirror_mlx.tuning.worth import Worth
+
+
+@given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=80))
+def test_fewer_tokens_survive_further_on(windows):
+    acceptance = Acceptance()
+    for length, accepted in windows:
+        acceptance.saw(length, min(accepted, length))
+    alive = acceptance.alive(8)
+    assert all(0 <= later <= before <= 1 for before, later in pairwise(alive))
+
+
+@given(st.floats(0.1, 0.95), st.floats(0.2, 0.95))
+def test_acceptance_is_found_again(early, late):
+    world = worlds.World(worlds.costs(), early)
+    acceptance = Acceptance()
+    for _ in range(300):
+        acceptance.saw(4, world.accepted(4))
+    assert acceptance.rate(0) == pytest.approx(early, abs=0.25)
+    world.alpha = late
+    for _ in range(100):
+        acceptance.saw(4, world.accepted(4))
+    assert acceptance.rate(0) == pytest.approx(late, abs=0.25)
+
+
+def test_what_is_sure_is_worth_more_and_nonsense_is_worth_nothing():
+    seen = Confidence()
+    for _ in range(100):
+        seen.saw([0.95, 0.95, 0.3], accepted=2)
+    assert seen.worth(0.93) > 0.95 > 0.1 > seen.worth(0.31)
+    for _ in range(100):
+        seen.saw([0.95], accepted=0)
+    assert seen.worth(0.95) < 0.05
+
+
+@given(st.lists(st.tuples(st.one_of(st.none(), st.integers(0, 40)), st.integers(1, 64)), max_size=60))
+def test_more_roots_never_catch_less(steps):
+    ranks = Ranks()
+    for place, opened in steps:
+        ranks.saw(place if place is None or place < opened else None, opened)
+    rates = [ranks.hits(count) for count in range(0, 129)]
+    assert rates[0] == 0
+    assert all(0 <= rate <= 1 for rate in rates)
+
+
+@given(st.floats(0.2, 0.9), st.floats(0.2, 1.5), st.integers(1, 4), st.integers(1, 9))
+def test_no_fan_out_misses_less_than_the_greedy_one(acceptance, exponent, length, budget):
+    ends = [acceptance**row * (1 - acceptance) for row in range(length)] + [acceptance**length]
+
+    def miss(row, count):
+        return count**-exponent if count else 1.5
+
+    def missed(counts):
+        return sum(share * miss(row, count) for row, (share, count) in enumerate(zip(ends, counts, strict=True)))
+
+    found = greedy(ends, miss, budget)
+    assert sum(found) == budget
+    ways = (counts for counts in product(range(budget + 1), repeat=length + 1) if sum(counts) == budget)
+    assert missed(found) <= min(map(missed, ways)) + 1e-9
+    assert missed(found) <= missed(uniform(length + 1, budget)) + 1e-9
+
+
+@given(st.floats(0.3, 0.9), st.floats(0.3, 1.2), st.integers(1, 7))
+def test_the_closed_form_is_what_greedy_comes_to(acceptance, exponent, length):
+    budget = 40 * (length + 1)
+    ends = [acceptance**row * (1 - acceptance) for row in range(length)] + [acceptance**length]
+    found = greedy(ends, lambda row, count: count**-exponent if count else 2.0, budget)
+    for whole, exact in zip(found, geometric(acceptance, exponent, length, budget), strict=True):
+        assert whole == pytest.approx(exact, abs=1.5)
+
+
+@pytest.mark.parametrize("fastest", ["hybrid", "draft", "tap"])
+@pytest.mark.parametrize("slower", [1.03, 1.2])
+def test_a_hybrid_is_as_fast_as_the_fastest_of_its_predictors(fastest, slower):
+    worth, rng, spent = Worth(), random.Random(3), 0.0
+    for _ in range(2000):
+        asked = worth.predictor
+        ms = 100.0 * (1.0 if asked == fastest else slower) * max(0.5, rng.gauss(1, 0.05))
+        if rng.random() < 0.01:
+            ms *= 10  # an interruption
+        spent += min(ms, 120.0)
+        worth.saw(asked, 4, ms, own=rng.random() < {"tap": 0.2, "hybrid": 0.5, "draft": 0.8}[fastest])
+    assert worth.preferred == fastest or slower < 1.05
+    assert spent / 2000 < 102.5
+
+
+def test_a_step_that_leaves_nothing_to_verify_costs_more_than_its_time():
+    worth = Worth()
+    for number in range(100):
+        asked = worth.predictor
+        worth.saw(asked, 5, 10.0 if asked == "draft" else 11.0, empty=asked == "draft", own=number % 3 > 0)
+    assert worth.preferred == "hybrid"
+
+
+@pytest.mark.parametrize(("own", "left"), [(True, "draft"), (False, "tap")])
+def test_who_foresees_nothing_more_is_left_out_whatever_it_takes(own, left):
+    worth = Worth()
+    for number in range(400):
+        worth.saw(worth.predictor, 4, 10.0 + number % 3, own=own)
+        assert worth.predictor in (left, "hybrid")
+    assert worth.preferred == left
+
+
+def test_who_promises_much_again_and_again_loses_little():
+    budget, plain, spent, lost = Budget(), 10.0, 0.0, 0.0
+    while spent < 20_000 * plain:
+        if budget.may_try(plain, gain=1.5):
+            budget.spend(5 * plain, 2 * plain)
+            budget.forgive(plain)
+            spent, lost = spent + 5 * plain, lost + 3 * plain
+        else:
+            budget.spend(16 * plain, 16 * plain)
+            spent += 16 * plain
+    assert lost < 0.015 * spent
+
+
+@pytest.mark.parametrize(("longer", "slow"), [(1.0, False), (2.5, False), (40.0, True)])
+def test_a_pass_beside_plain_decoding_takes_longer_and_says_nothing_of_its_device(longer, slow):
+    observed = Observed(worlds.costs(one=10.0))
+    for _ in range(6):
+        observed.probed((0, False), 10.0 * longer)
+    assert observed.slow == slow
+    for _ in range(6):
+        recovered = observed.probed((0, False), 10.0)
+        assert recovered or not slow or not observed.slow
+    assert not observed.slow
+
+
+def test_proposals_that_were_cut_off_count_as_their_confidence_says():
+    beliefs, chance = Beliefs([(0, False)], {(0, False): 0.6}, False), random.Random(5)
+    setting = Setting("sd", 3, 3)
+    for _ in range(600):
+        sure = [chance.choice((0.95, 0.15)) for _ in range(3)]
+        length = next((place for place, one in enumerate(sure) if one < 0.5), 3)
+        held = next((place for place in range(length) if chance.random() > sure[place]), length)
+        beliefs.stepped(Stepped(setting, length, held, target=1.0, whole=1.0, by="jit", confidences=sure))
+    assert beliefs.of(setting).alive(1)[0] == pytest.approx(0.55, abs=0.12)
+
+
+def test_windows_of_streams_tell_what_the_main_stream_alone_is_worth():
+    trust, main = Setting("mirror", 7, 7, 16, "draft", way=(2, False)), Setting("mirror", 7, 7, 16, "draft")
+    beliefs = Beliefs([(0, False), (2, False)], {}, False)
+    chance = random.Random(3)
+    for _ in range(400):
+        accepted = 0
+        while accepted < 7 and chance.random() < (0.9 if accepted in (0, 1, 4) else 0.5):  # passes of 1, 3 and 3
+            accepted += 1
+        beliefs.stepped(Stepped(trust, 7, accepted, target=1.0, whole=1.0, source="hit", by="hit"))
+    assert [round(rate, 1) for rate in beliefs.of(main).alive(2)] == pytest.approx([0.9, 0.8], abs=0.11)
+    assert beliefs.of(main).alive(4)[3] > 0.5 > beliefs.of(trust).alive(4)[3]
