@@ -37,8 +37,8 @@ WINDOWS: Mapping[str, Mapping[str, Any]] = {
 """And where only windows differ: of one length each, and such as grow and shrink."""
 SIZES = (0, 20_000_000, 60_000_000)
 PACES = (0.0, 5.0, 20.0)
-SCREENED, FINALISTS = 1, 3  # how often all are decoded; so many of the fastest are decoded more often
-FINAL_S = 30.0  # for so many seconds at least: an answer of half a second says little on a machine with neighbours
+FINALISTS = 3  # so many of the fastest are decoded again,
+FINAL_S = 30.0  # for so many seconds: an answer of half a second says little on a machine with neighbours
 NAME = "settings.jsonl"
 _SAFE = {"draft_timeout": 30.0, "max_roots": 24}
 
@@ -47,7 +47,7 @@ def sweep_rows(
     settings: Settings, report: Report = lambda done, what: None, *, out: Path | None = None
 ) -> dict[str, Any]:
     """`settings`: target's and draft's size, temperature and kind of prompt, each with the tokens a second of every
-    fixed setting and of "auto" (`rates`, and `final_rates` of those that were decoded `rounds` more times), how much of
+    fixed setting and of "auto" (`rates`, and `final_rates` of those that were decoded again), how much of
     the best fixed one auto reaches, and what the throughput model makes of them (`plan`, see `planned.compared`).
     out: a folder in which each is kept when it is measured."""
     return _swept(settings, FIXED, points(settings), report, out)
@@ -121,13 +121,12 @@ def _measured(lab: Lab, fixed: Mapping[str, Mapping[str, Any]], report: Callable
         engines["auto"].calibrate()
         others = Others()
         turns.warm(engines.values(), lab)
-        found = turns.in_turn(engines, lab, SCREENED, report, lambda: costs.append(lab.costs(**_SAFE)))
+        found = turns.in_turn(engines, lab, lab.settings.rounds, report, lambda: costs.append(lab.costs(**_SAFE)))
         rates = {name: turns.rate(of) for name, of in found.items()}
         again = _finalists(rates)
-        done = SCREENED * len(engines) * len(lab.asked)
+        done = lab.settings.rounds * len(engines) * len(lab.asked)
         finals = turns.in_turn(
-            {name: engines[name] for name in again}, lab, lab.settings.rounds, turns.told(report, done, "final"),
-            seconds=FINAL_S,
+            {name: engines[name] for name in again}, lab, 1, turns.told(report, done, "final"), seconds=FINAL_S
         )  # fmt: skip
         fast = {name: turns.times_as_fast(of, finals["auto"]) for name, of in finals.items() if name != "auto"}
         best = max(fast, key=fast.__getitem__)
@@ -157,9 +156,9 @@ def _hybrid(finals: Mapping[str, Sequence[Answer]]) -> float | None:
 
 
 def answers(fixed: Mapping[str, Any], settings: Settings) -> int:
-    """How many are decoded in one setting of the lab, at most."""
+    """How many are decoded in one setting of the lab, where one more round takes as long as it must."""
     final = min(len(fixed), FINALISTS + 2) + 1
-    return settings.limit * (SCREENED * (len(fixed) + 1) + settings.rounds * final)
+    return settings.limit * (settings.rounds * (len(fixed) + 1) + final)
 
 
 def _decoded(found: Mapping[str, Sequence[Answer]], engines: Mapping[str, Engine]) -> dict[str, planned.Measured]:
