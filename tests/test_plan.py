@@ -5,7 +5,7 @@ import json
 import models
 import pytest
 
-from mirror_mlx.bench import choices, plan
+from mirror_mlx.bench import choices, plan, turns
 from mirror_mlx.bench.choices import FIXED, points
 from mirror_mlx.bench.hostile import KINDS
 from mirror_mlx.bench.turns import Settings
@@ -89,7 +89,8 @@ def test_the_sweep_has_thirty_settings():
     assert "ar" in FIXED
 
 
-def test_hostile_drafts_on_a_tiny_pair(capsys, tmp_path):
+def test_hostile_drafts_on_a_tiny_pair(capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr(turns, "LEAST_S", 0.0)
     folder = models.pair(tmp_path / "pair", says="abcdefghijklmnop.")
     words = ["bench", "auto", "--model", str(folder), "--params", "0", "--limit", "1", "--rounds", "1"]
     assert main([*words, "--max-tokens", "24", "--json"]) == 0
@@ -111,7 +112,7 @@ def test_a_sweep_is_kept_and_goes_on(capsys, tmp_path, monkeypatch):
     monkeypatch.setattr(choices, "FIXED", fixed)
     monkeypatch.setattr(choices, "SIZES", (0,))
     monkeypatch.setattr(choices, "PACES", (0.0,))
-    monkeypatch.setattr(choices, "FINAL_S", 0.0)
+    monkeypatch.setattr(turns, "LEAST_S", 0.0)
     folder, out = models.pair(tmp_path / "pair", says="abcdefghijklmnop."), tmp_path / "out"
     words = ["bench", "auto", "--sweep", "--model", str(folder), "--limit", "1", "--rounds", "1", "--json"]
     words += ["--max-tokens", "16"]

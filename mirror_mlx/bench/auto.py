@@ -7,7 +7,8 @@ from statistics import median
 from typing import Any
 
 from mirror_mlx import blas
-from mirror_mlx.bench.hostile import KINDS, hostile
+from mirror_mlx.bench import turns
+from mirror_mlx.bench.hostile import KINDS, Dying, hostile
 from mirror_mlx.bench.lab import Others
 from mirror_mlx.bench.turns import Answer, Lab, Report, Settings, identical, in_turn, rate, setup, told, warm
 
@@ -24,10 +25,15 @@ def hostile_rows(settings: Settings, report: Report = lambda done, what: None) -
                 draft = hostile(kind, lab.draft(), plain.target.vocab_size)
                 with lab.engine(draft, mode="auto") as auto:
                     began, others = time.perf_counter(), Others()
+                    if isinstance(draft, Dying):  # where it dies before it has begun, it is left alone from then on
+                        draft.mortal = False
                     auto.calibrate()
                     calibrated = time.perf_counter() - began
+                    if isinstance(draft, Dying):
+                        draft.mortal = True
                     warm((plain, auto), lab)
-                    found = in_turn({"ar": plain, "auto": auto}, lab, settings.rounds, told(report, done, kind))
+                    engines, said = {"ar": plain, "auto": auto}, told(report, done, kind)
+                    found = in_turn(engines, lab, settings.rounds, said, seconds=turns.LEAST_S)
                     done += settings.rounds * len(lab.asked) * 2
                     rows.append(
                         {"params": lab.params, "draft": kind, "calibration_s": calibrated} | _compared(found)

@@ -37,8 +37,7 @@ WINDOWS: Mapping[str, Mapping[str, Any]] = {
 """And where only windows differ: of one length each, and such as grow and shrink."""
 SIZES = (0, 20_000_000, 60_000_000)
 PACES = (0.0, 5.0, 20.0)
-FINALISTS = 3  # so many of the fastest are decoded again,
-FINAL_S = 30.0  # for so many seconds: an answer of half a second says little on a machine with neighbours
+FINALISTS = 3  # so many of the fastest are decoded again
 NAME = "settings.jsonl"
 _SAFE = {"draft_timeout": 30.0, "max_roots": 24}
 
@@ -126,7 +125,7 @@ def _measured(lab: Lab, fixed: Mapping[str, Mapping[str, Any]], report: Callable
         again = _finalists(rates)
         done = lab.settings.rounds * len(engines) * len(lab.asked)
         finals = turns.in_turn(
-            {name: engines[name] for name in again}, lab, 1, turns.told(report, done, "final"), seconds=FINAL_S
+            {name: engines[name] for name in again}, lab, 1, turns.told(report, done, "final"), seconds=turns.LEAST_S
         )  # fmt: skip
         fast = {name: turns.times_as_fast(of, finals["auto"]) for name, of in finals.items() if name != "auto"}
         best = max(fast, key=fast.__getitem__)

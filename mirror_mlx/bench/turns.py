@@ -23,6 +23,9 @@ from mirror_mlx.trace import StepTrace
 from mirror_mlx.tuning.costs import Costs
 
 Report = Callable[[int, str], None]
+LEAST_S = 30.0
+"""For so many seconds at least engines are compared: an answer of half a second says little on a machine with
+neighbours."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         group,
         ("--limit", 4, "at most so many prompts"),
         ("--max-tokens", 128, "longest answer"),
-        ("--rounds", 2, "how often each is decoded; the fastest of a sweep for half a minute more"),
+        ("--rounds", 2, "how often each is decoded, at least"),
         ("--seed", 0, "of problems and sampling"),
     )
     group.add_argument(
