@@ -5,6 +5,7 @@ _ALLOWED = 0.01  # of the time so far may be lost by trying
 _CREDIT = 3.0  # and so many plain tokens,
 _HOPE = 5.0  # more by so many times what is expected to be won with each,
 _MOST = 7.0  # but no more than so many
+_RESERVE = 12.0  # tokens' time that were won: a text that is hard to foresee for a while is no reason to give up
 _TRY = 1.0  # plain tokens that another try may cost
 _PROBES = 0.005  # of the time may be what probes slow plain decoding by
 _FIRST = 1.0  # and so many plain tokens
@@ -28,10 +29,12 @@ class Budget:
         self.lost = 0.0
         self._spent = self._probed = 0.0
 
-    def spend(self, ms: float, worth: float) -> None:
-        """So much time went into what plain decoding needs `worth` for."""
+    def spend(self, ms: float, worth: float, plain: float = 0.0) -> None:
+        """So much time went into what plain decoding needs `worth` for. plain: a token's time, of a step that may have
+        won some; of what was won, so many tokens' time may be lost again."""
         self._spent += ms
-        self.lost = max(0.0, self.lost + ms - worth)
+        least = -_RESERVE * plain if plain else min(0.0, self.lost)
+        self.lost = max(least, self.lost + ms - worth)
 
     def probe(self, ms: float) -> None:
         """Plain decoding was slowed by so much, by a draft that proposed beside it."""
