@@ -8,7 +8,7 @@ from typing import Any
 from mirror_mlx.messages import HITS, first_pass
 from mirror_mlx.trace import StepTrace
 from mirror_mlx.tuning.belief import Chance
-from mirror_mlx.tuning.costs import Costs
+from mirror_mlx.tuning.costs import Costs, trusted
 from mirror_mlx.tuning.throughput import Setting, predict
 
 
@@ -25,8 +25,8 @@ class Measured:
     def kind(self) -> tuple[int, int]:
         """Settings that propose alike: by how many streams that are not checked, and how many of their proposals the
         first pass makes."""
-        streams, exact = self.setting.way
-        return (0, 1) if exact or not streams else (streams, first_pass(self.setting.length, 1 + streams))
+        streams = trusted(self.setting.way)
+        return streams, first_pass(self.setting.length, 1 + streams)
 
     def of(self, predictor: str) -> "Measured":
         """The steps in which that one named the outcomes: a hybrid may let draft or tap do it alone."""

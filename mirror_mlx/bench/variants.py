@@ -24,7 +24,6 @@ from mirror_mlx.draft import StreamingDraft, streaming
 from mirror_mlx.draft.protocol import Draft
 from mirror_mlx.draft.wrapped import Wrapped
 from mirror_mlx.engine import Engine
-from mirror_mlx.errors import UsageError
 from mirror_mlx.messages import Candidates, Key
 from mirror_mlx.sampling import Sampling
 
@@ -62,9 +61,7 @@ class Settings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        at_least(self, num_draft_tokens=1, kappa=1, roots=1, limit=1, max_tokens=1)
-        if self.params < 0 or self.pass_ms < 0:
-            raise UsageError("params and pass_ms must be 0 or more")
+        at_least(self, num_draft_tokens=1, kappa=1, roots=1, limit=1, max_tokens=1, params=0, pass_ms=0)
 
 
 class Meter(Wrapped):

@@ -36,7 +36,7 @@ def turns(
     tokens: list[int],
     lengths: Sequence[int],
     between: Callable[[], object],
-    done: Callable[[], object] = lambda: None,
+    done: Callable[[], object],
 ) -> tuple[float, dict[int, float]]:
     """A token of plain decoding, and by rows a step that verifies so many, ms.
 

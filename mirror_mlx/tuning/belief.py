@@ -5,7 +5,7 @@ from functools import partial
 from statistics import fmean
 
 from mirror_mlx.messages import PREDICTORS, Predictor, first_pass
-from mirror_mlx.tuning.costs import Way
+from mirror_mlx.tuning.costs import Way, trusted
 from mirror_mlx.tuning.policy import Probed, Stepped
 from mirror_mlx.tuning.running import Acceptance, Confidence, Ranks, Streams, alive
 from mirror_mlx.tuning.throughput import Setting
@@ -74,7 +74,7 @@ class Beliefs:
             for streams, exact in ways if streams and not exact
         }  # fmt: skip
         self._lists: dict[tuple[int, int], list[float]] = {}  # by streams taken at their word, and the first pass
-        self._sure = {_trusted(way): Confidence() for way in (*ways, (0, False))}
+        self._sure = {trusted(way): Confidence() for way in (*ways, (0, False))}
         self._ranks: dict[Predictor, Ranks] = {predictor: Ranks() for predictor in PREDICTORS}
         self._proposer = _Proposer(backup)
         self._made: Setting | None = None  # what the next window was asked for with, if it came from a step
@@ -86,16 +86,16 @@ class Beliefs:
 
     def _alive(self, setting: Setting, count: int) -> Sequence[float]:
         """The same list serves many settings: a decision looks at a hundred of them."""
-        streams = _trusted(setting.way)
-        first = first_pass(setting.length, 1 + streams) if streams in self._streams else 0
+        streams = trusted(setting.way)
+        first = first_pass(setting.length, 1 + streams)
         if len(found := self._lists.get((streams, first), [])) < count:
-            of = partial(self._streams[streams].alive, first) if first else self._main.alive
+            of = partial(self._streams[streams].alive, first) if streams in self._streams else self._main.alive
             self._lists[streams, first] = found = of(max(count, _LONGEST))
         return found[:count]
 
     def sure(self, way: Way) -> Confidence:
         """What the draft's own probabilities are worth."""
-        return self._sure[_trusted(way)]
+        return self._sure[trusted(way)]
 
     def stepped(self, fact: Stepped) -> None:
         made, self._made = self._made or fact.setting, fact.setting
@@ -117,7 +117,7 @@ class Beliefs:
 
     def _compared(self, way: Way, asked: int, length: int, accepted: int, confidences: Sequence[float]) -> None:
         """A window of so many proposals, where `asked` were asked for."""
-        streams = _trusted(way)
+        streams = trusted(way)
         beyond = self._sure[streams].worth(confidences[length]) if length < len(confidences) else None
         self._lists.clear()
         if streams in self._streams:
@@ -148,9 +148,3 @@ class _Proposer:
 
     def backup(self, count: int) -> float:
         return self.filled() * sum(self._alive.alive(count)) if self._used else 0.0
-
-
-def _trusted(way: Way) -> int:
-    """How many streams are taken at their word: of those that are checked only what the main stream says remains."""
-    streams, exact = way
-    return 0 if exact else streams

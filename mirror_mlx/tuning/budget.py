@@ -1,6 +1,8 @@
 """What may be lost to plain decoding by trying and by asking, and what has been. Pure. ms, and tokens' times of plain
 decoding."""
 
+from math import inf
+
 _ALLOWED = 0.01  # of the time so far may be lost by trying
 _CREDIT = 3.0  # and so many plain tokens,
 _HOPE = 5.0  # more by so many times what is expected to be won with each,
@@ -59,4 +61,4 @@ class Budget:
     def forgive(self, plain: float) -> None:
         """A device that was slow for a while is no reason never to try; but who promised more than was kept waits
         longer."""
-        self.lost = min(self.lost, _MOST * plain + _ALLOWED * self._spent)
+        self.lost = min(self.lost, self.allowed(plain, inf))

@@ -13,6 +13,12 @@ Way = tuple[int, bool]
 """How a draft proposes: with how many lookahead streams, and whether each pass checks those of the pass before."""
 
 
+def trusted(way: Way) -> int:
+    """How many streams are taken at their word: of those that are checked only what the main stream says remains."""
+    streams, exact = way
+    return 0 if exact else streams
+
+
 @dataclass(frozen=True, slots=True)
 class DraftCosts:
     """The draft's device, ms, for one way to propose.
