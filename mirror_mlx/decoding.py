@@ -116,8 +116,7 @@ class Decoding:
 
     def _plain(self, ask: Ask) -> Iterator[Emitted]:
         """A stretch without the draft, which may propose beside it."""
-        if self._trace.steps:  # else it was asked to beside the prefill
-            self._look_ahead(ask.ahead)
+        self._look_ahead(ask.ahead)
         began, self._tally = clock(), Tally()
         for token, logprobs in self._target.plain(self._tokens, min(ask.plain, self._left), self._go_on):
             self._trace.add("target", "verify", len(self._trace.steps), began, clock())

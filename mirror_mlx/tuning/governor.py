@@ -149,9 +149,11 @@ class Governor:
         return Ask(self._setting, _STRETCH[min(self._stretch, len(_STRETCH) - 1)], probe=self.probe)
 
     def opening(self, prompt: int) -> Setting | None:
-        """As much of a window as the draft has time for beside the prompt, which takes no less than so many rows do."""
-        setting, draft = self.ask().ahead, self.costs.drafts.get(self._setting.way)
-        if setting is None or self.parked or draft is None:
+        """As much of a window as the draft has time for beside the prompt, which takes no less than so many rows do.
+        Where plain decoding comes first the draft is asked beside that: what it slows the prompt by, nobody measures."""
+        ask, draft = self.ask(), self.costs.drafts.get(self._setting.way)
+        setting = None if ask.plain else ask.setting
+        if setting is None or draft is None:
             return setting
         least = self.costs.verify.at(min(prompt, self._reach.length + 1))
         passes = int(least / draft.one.at(1)) - 1  # it takes in the prompt as well
@@ -206,7 +208,9 @@ class Governor:
         """A step of speculation is over."""
         self._beliefs.stepped(fact)
         self._unchecked += fact.accepted + 1
-        if fact.opening:  # plain decoding would have the end of the prompt to do as well
+        if fact.opening:  # plain decoding would have the end of the prompt to do as well, and not the draft to wait for
+            rows = min(fact.target, self.costs.verify.at(fact.length + 1))
+            self._spend(fact, (fact.accepted + 1) * self.costs.plain + fact.target - rows)
             return
         self._observed.verified(fact)
         self._observed.drafted(fact.setting.way, fact.drafted, fact.passes)
@@ -215,11 +219,14 @@ class Governor:
             self._observed.passed(fact.setting.way, fact.one_pass, fact.branches, fact.rows, beside=mirror)
         expected = predict(self._observed.during(fact), fact.setting, self._beliefs.of(fact.setting))
         self._observed.lasted(fact.whole, expected.hit if fact.source in HITS else expected.miss)
-        self._budget.spend(fact.whole, (fact.accepted + 1) * self.costs.plain, self.costs.plain)
+        self._spend(fact, (fact.accepted + 1) * self.costs.plain)
         self._steps += 1
         if self._steps <= _NEW or self._steps % _JUDGE == 0:
             self._judge()
         self._varied = self._varying.next(self._setting, self._rate_of)
+
+    def _spend(self, fact: Stepped, worth: float) -> None:
+        self._budget.spend(fact.whole, worth, self.costs.plain)
 
     def _judge(self) -> None:
         """Is it worth it, and is there something better?"""

@@ -50,8 +50,6 @@ class Moving:
         return Ask(setting, ask.plain, None if probe is None else _at(self._probing, probe))
 
     def opening(self, prompt: int) -> Setting | None:
-        if self._probing != self._here and self._active.parked:
-            return self.ask().ahead
         setting = self._active.opening(prompt)
         return None if setting is None else _at(self._here, setting)
 

@@ -106,7 +106,8 @@ class Policy(Protocol):
     def ask(self) -> Ask: ...
 
     def opening(self, prompt: int) -> Setting | None:
-        """For the window that the draft prepares while the target takes in so many tokens; None: none."""
+        """For the window that the draft prepares while the target takes in so many tokens; None: none, as where plain
+        decoding comes first."""
 
     def enough(self, confidences: Sequence[float]) -> int:
         """How many proposals of a window are worth verifying."""
