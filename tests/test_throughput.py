@@ -53,18 +53,16 @@ class Step:
             if isinstance(action, Wait):
                 at = facts[0][0]
             elif isinstance(action, Glue):
-                glue = self.draft.glue.at(setting.length + 1) * self.draft.slower
-                at += glue if action.candidates else 0.0
-                pending = 0.0 if action.candidates else max(0.0, glue - self.draft.one.at(1) * self.draft.slower)
+                glue = self.draft.glue.at(setting.length + 1)
+                at = self.after(at, glue if action.candidates else 0.0)
+                pending = 0.0 if action.candidates else max(0.0, glue - self.draft.one.at(1))
                 round_.glued(candidates(setting.length + 1, 1000) if action.candidates else None)
             elif isinstance(action, Expand):
                 round_.expanded(action.roots)
             elif isinstance(action, Advance):
                 keys = action.keys[: self.width]
                 fresh = sum(not round_.cache.begun(key) for key in keys)
-                known = at >= self.verify
-                cost = self.draft.one.at(len(keys) - fresh * (1 - setting.short))
-                at += cost * (1 if known else self.draft.slower) + pending
+                at = self.after(at, self.draft.one.at(len(keys) - fresh * (1 - setting.short)) + pending)
                 pending, proposed = 0.0, {}
                 for key in keys:
                     first = 1 + (setting.length - 1) % int(self.draft.tokens)
@@ -74,6 +72,11 @@ class Step:
                 there |= {key: at for key in keys if round_.cache.finished(key)}
             else:
                 return at
+
+    def after(self, at, cost):
+        """When that is done which takes so long alone, and longer while the target is busy."""
+        room = max(0.0, self.verify - at) / self.draft.slower
+        return at + cost * self.draft.slower if cost <= room else max(at, self.verify) + cost - room
 
     def key(self, round_, how):
         if how == "miss":

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from statistics import median
 
 from mirror_mlx.calibration.verifying import steps
 from mirror_mlx.messages import Outcome, Window
@@ -11,11 +10,11 @@ from mirror_mlx.rendezvous import Rendezvous
 from mirror_mlx.rounds import Plan
 from mirror_mlx.sampling import Sampler, Sampling
 from mirror_mlx.target import Target
-from mirror_mlx.trace import Trace
+from mirror_mlx.trace import Trace, clock
 from mirror_mlx.tuning.costs import DraftCosts, Way
 from mirror_mlx.tuning.curve import Curve
 from mirror_mlx.tuning.tally import usual
-from mirror_mlx.worker import Ticket
+from mirror_mlx.worker import Pass, Ticket
 
 _PATIENCE = 2.0  # seconds for two of the draft's passes; one that takes longer is of no use, and need not be known
 _BUDGET = 1.0  # seconds for each way in which the draft proposes, after which no more is begun
@@ -50,7 +49,7 @@ class Drafted:
         self.names = True
         self._glue: list[float] = []
         self._alone: dict[int, list[float]] = {}  # passes, by branches
-        self._beside: dict[int, list[float]] = {}
+        self._hindered: list[float] = []  # glue and passes beside the target ÷ alone
         self._short: dict[int, list[float]] = {}
         self._windows: list[Window] = []
 
@@ -98,14 +97,16 @@ class Drafted:
 
     def costs(self, width: int | None) -> DraftCosts:
         """What a pass takes, by branches; alone and beside the target. width: how many it takes; None: all."""
-        alone = self._alone or self._short
-        one = Curve.of({branches: usual(times) for branches, times in alone.items()})
+        one = self._passes()
         glue = usual(self._glue) if self._glue else one.at(1)
-        factors = [ms / max(one.at(branches), 1e-9) for branches, times in self._beside.items() for ms in times]
         return DraftCosts(
             Curve.of({1: min(glue, one.at(1)), self._length + 1: glue}), one, self._tokens_each(), width,
-            max(1.0, median(factors)) if factors else 1.0,
+            max(1.0, usual(self._hindered)) if self._hindered else 1.0,
         )  # fmt: skip
+
+    def _passes(self) -> Curve:
+        """What one takes alone, by branches."""
+        return Curve.of({branches: usual(times) for branches, times in (self._alone or self._short).items()})
 
     @property
     def _in_time(self) -> bool:
@@ -133,17 +134,30 @@ class Drafted:
         goes on with meanwhile; returns what that takes, ms."""
         trace, tokens = Trace(), self._tokens
         ticket = self._started(trace, tokens, self._plan([tokens[-1]] * self._length, roots))
-        took = 0.0
+        took, ended = 0.0, 0
         if beside is not None:
             ((_, took),) = steps(self._target, beside, self._length, 1)
+            ended = clock()
         self._wait(ticket, 2)
         self.names &= ticket.round.own > 0
         missed = next(t for t in range(self._target.vocab_size) if (0, t) not in ticket.round.cache)
-        self._ended(ticket, missed, self._alone if beside is None else self._beside)
+        self._ended(ticket, missed, self._alone if beside is None else {})
         if beside is None:
             self._glue += [(span.end - span.start) / 1e6 for span in trace.spans if span.name == "glue"]
+        else:
+            self._compare(trace, ticket, ended)
         self.exchanges += [ns / 1e6 for ns in trace.exchanges]
         return took
+
+    def _compare(self, trace: Trace, ticket: Ticket, ended: int) -> None:
+        """With what they take alone, all that was done before the target's time was over, most of it at least."""
+        one, made = self._passes(), ticket.passes
+        alone = iter([0.0 if self._is_short(each) or each.rows > 1 else one.at(each.branches) for each in made])
+        for span in trace.spans:
+            if span.name in ("glue", "pass"):
+                usually = usual(self._glue) if span.name == "glue" else next(alone, 0.0)
+                if usually and (span.start + span.end) / 2 < ended:
+                    self._hindered.append((span.end - span.start) / 1e6 / usually)
 
     def _window(self, text: Sequence[int]) -> Window:
         """What the draft proposes after `text`."""
@@ -163,9 +177,12 @@ class Drafted:
         self._check()
         for one in ticket.passes:
             if one.rows <= 1:
-                short = one.fresh and self._way[0]  # with streams a branch's first pass is
-                (self._short if short else passes).setdefault(one.branches, []).append(one.ns / 1e6)
+                (self._short if self._is_short(one) else passes).setdefault(one.branches, []).append(one.ns / 1e6)
         return window
+
+    def _is_short(self, one: Pass) -> bool:
+        """With streams a branch's first pass is."""
+        return bool(one.fresh and self._way[0])
 
     def _wait(self, ticket: Ticket, count: int) -> None:
         """Until the draft has made so many passes, or needs no more."""

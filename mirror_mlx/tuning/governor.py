@@ -150,7 +150,7 @@ class Governor:
 
     def opening(self, prompt: int) -> Setting | None:
         """As much of a window as the draft has time for beside the prompt, which takes no less than so many rows do.
-        Where plain decoding comes first the draft is asked beside that: what it slows the prompt by, nobody measures."""
+        Where plain decoding comes first the draft is asked beside that: nobody measures what it slows the prompt by."""
         ask, draft = self.ask(), self.costs.drafts.get(self._setting.way)
         setting = None if ask.plain else ask.setting
         if setting is None or draft is None:

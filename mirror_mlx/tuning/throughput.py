@@ -166,14 +166,16 @@ class _Beside:
     def of(cls, costs: Costs, draft: DraftCosts, setting: Setting, late: float) -> "_Beside":
         def one(full: float, fresh: float) -> float:
             """A pass over so many branches, and so many that are new."""
-            return draft.one.at(full + fresh * setting.short) * draft.slower
+            return draft.one.at(full + fresh * setting.short)
 
-        verify = costs.verify.at(setting.length + 1) * costs.slower
+        whole = costs.verify.at(setting.length + 1) * costs.slower
         if setting.predictor != "draft":
-            verify += costs.tap
+            whole += costs.tap
+        # From here on as the draft's own time goes by, which is slower until the target has finished.
+        verify = whole / draft.slower
         width = min(setting.roots, draft.width or setting.roots)
         passes, enough = draft.passes(setting.length), draft.passes(setting.late, setting.length)
-        glue, single = draft.glue.at(setting.length + 1) * draft.slower, draft.one.at(1)
+        glue, single = draft.glue.at(setting.length + 1), draft.one.at(1)
         spoken = costs.exits.get(setting.exit_layer, 0.5) * verify
         before = 0.0  # passes of the draft's own roots before those of the tap join them
         if setting.predictor == "hybrid":
@@ -188,11 +190,11 @@ class _Beside:
                 goes_on = Rollout(joins, one(width, 0), passes - before, both)
         else:
             # The tap's first pass has the rows of the window with it.
-            carried = max(0.0, glue - single * draft.slower)
+            carried = max(0.0, glue - single)
             starts = late + glue if setting.predictor == "draft" else max(late, spoken) + carried
             first = last = goes_on = Rollout(starts, one(width, 0), passes, one(0, width))
-        own = verify + goes_on.waits(verify, enough - before, single)
-        tapped = verify + last.waits(verify, enough, single)
+        waits = goes_on.waits(verify, enough - before, single)
+        tapped = last.waits(verify, enough, single)
         # The likeliest roots are in the first group, which is rolled out to its end before the others begin.
         groups, busy = ceil(setting.roots / width), last if last.starts < verify else first
         if groups > 1 and verify > busy.ends:
@@ -201,8 +203,8 @@ class _Beside:
             served = width + int(busy.done(verify) / passes) * round(count)
         else:
             served = width
-        free = busy.free(verify)
+        left = busy.free(verify) - verify
         return cls(
-            own + costs.exchange, tapped + costs.exchange, free, 0.0 if own > verify else free - verify,
+            whole + waits + costs.exchange, whole + tapped + costs.exchange, whole + left, 0.0 if waits else left,
             before + goes_on.done(verify), served,
         )  # fmt: skip
