@@ -11,6 +11,8 @@ from mirror_mlx.tuning.curve import Curve
 
 Way = tuple[int, bool]
 """How a draft proposes: with how many lookahead streams, and whether each pass checks those of the pass before."""
+Kind = tuple[str, Way]
+"""Of a step of speculation: the mode, and how the draft proposes."""
 
 
 def trusted(way: Way) -> int:
@@ -78,6 +80,7 @@ class Costs:
     slower    factor on a verification beside a busy draft
     exchange  both hand-overs of a step
     drafts    by how the draft proposes; none: there is no draft, or it costs nothing
+    more      factors on steps of speculation, by their kind: there is more to one than its parts
     """
 
     plain: float
@@ -87,6 +90,7 @@ class Costs:
     slower: float = 1.0
     exchange: float = 0.0
     drafts: Mapping[Way, DraftCosts] = field(default_factory=dict)
+    more: Mapping[Kind, float] = field(default_factory=dict)
 
     @classmethod
     def mean(cls, of: "Sequence[Costs]") -> "Costs":

@@ -218,7 +218,7 @@ class Governor:
             self._known, mirror = True, fact.setting.mode == "mirror"
             self._observed.passed(fact.setting.way, fact.one_pass, fact.branches, fact.rows, beside=mirror)
         expected = predict(self._observed.during(fact), fact.setting, self._beliefs.of(fact.setting))
-        self._observed.lasted(fact.whole, expected.hit if fact.source in HITS else expected.miss)
+        self._observed.lasted(fact, expected.hit if fact.source in HITS else expected.miss)
         self._spend(fact, (fact.accepted + 1) * self.costs.plain)
         self._steps += 1
         if self._steps <= _NEW or self._steps % _JUDGE == 0:

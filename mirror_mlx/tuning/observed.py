@@ -2,9 +2,10 @@
 different kinds have shown. Pure: facts in, `Costs` out.
 """
 
+from collections import defaultdict
 from dataclasses import replace
 
-from mirror_mlx.tuning.costs import Costs, Way
+from mirror_mlx.tuning.costs import Costs, Kind, Way
 from mirror_mlx.tuning.curve import Curve
 from mirror_mlx.tuning.policy import Stepped
 from mirror_mlx.tuning.running import Ratio, Shape
@@ -23,7 +24,7 @@ class Observed:
     def __init__(self, costs: Costs) -> None:
         self.costs = self._base = costs
         self._target, self._draft, self._plain = Ratio(), Ratio(), Ratio()
-        self._step, self._scale = Ratio(), 1.0  # a step ÷ what its parts come to, and what of that is in `costs`
+        self._steps: defaultdict[Kind, Ratio] = defaultdict(Ratio)  # a step ÷ what its parts come to
         self._probing: float | None = None  # a pass beside plain decoding ÷ beside nothing
         self._drafted = {way: (_KNOWN * one.tokens, _KNOWN) for way, one in costs.drafts.items() if way[1]}
         self._shape = Shape(costs.verify)
@@ -36,11 +37,11 @@ class Observed:
             way: replace(draft, glue=draft.glue.scaled(slow), one=draft.one.scaled(slow), tokens=self._tokens(way))
             for way, draft in base.drafts.items()
         }
-        self._scale = self._step.value
-        slow = self._target.value * self._scale
+        slow = self._target.value
         self.costs = replace(
             base, plain=base.plain * self._plain_now, verify=self._shape.curve.scaled(slow), tap=base.tap * slow,
             slower=self._slower.curve.at(1), drafts=drafts,
+            more={kind: ratio.value for kind, ratio in self._steps.items()},
         )  # fmt: skip
 
     @property
@@ -77,11 +78,11 @@ class Observed:
 
     def during(self, fact: Stepped) -> Costs:
         """What everything took in a step whose target's part is known: `costs`, but for that."""
-        return replace(self.costs, verify=Curve.of({1: self._scale * fact.target}), tap=0.0, slower=1.0)
+        return replace(self.costs, verify=Curve.of({1: fact.target}), tap=0.0, slower=1.0, more={})
 
-    def lasted(self, whole: float, expected: float) -> None:
+    def lasted(self, fact: Stepped, expected: float) -> None:
         """A step, where `during` makes so many ms of it: there is more to one than its parts."""
-        self._step.saw(self._scale * whole / max(expected, 1e-9))
+        self._steps[fact.setting.kind].saw(fact.whole / max(expected, 1e-9))
 
     def passed(self, way: Way, ms: float, branches: float, rows: int = 0, *, beside: bool) -> None:
         """One of the draft's passes, over so many branches and rows of the window, beside a verification or not."""
@@ -133,4 +134,5 @@ class Observed:
     def rested(self) -> None:
         """What steps took is long past, and what else there was may be over."""
         self.anchored()
-        self._step = Ratio(1 + (self._step.value - 1) / 2)
+        for kind, ratio in self._steps.items():
+            self._steps[kind] = Ratio(1 + (ratio.value - 1) / 2)

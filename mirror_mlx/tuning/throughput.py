@@ -11,7 +11,7 @@ from math import ceil
 from typing import Literal, Protocol
 
 from mirror_mlx.messages import Predictor, first_pass
-from mirror_mlx.tuning.costs import Costs, DraftCosts, Way
+from mirror_mlx.tuning.costs import Costs, DraftCosts, Kind, Way
 from mirror_mlx.tuning.latency import Rollout
 
 
@@ -45,6 +45,10 @@ class Setting:
         first = 1 if exact else first_pass(self.length, 1 + streams)
         return first / (1 + streams)
 
+    @property
+    def kind(self) -> Kind:
+        return self.mode, self.way
+
     def __str__(self) -> str:
         """In a few words.
 
@@ -76,6 +80,10 @@ class Prediction:
     def rate(self) -> float:
         """Tokens a millisecond."""
         return self.tokens / self.step
+
+    def times(self, factor: float) -> "Prediction":
+        """Of steps that take so many times as long."""
+        return Prediction(self.step * factor, self.tokens, self.hit * factor, self.miss * factor)
 
 
 class Belief(Protocol):
@@ -113,6 +121,10 @@ def predict(costs: Costs, setting: Setting, belief: Belief) -> Prediction:
     """
     if setting.mode == "ar":
         return Prediction(costs.plain, 1.0, miss=costs.plain)
+    return _of_parts(costs, setting, belief).times(costs.more.get(setting.kind, 1.0))
+
+
+def _of_parts(costs: Costs, setting: Setting, belief: Belief) -> Prediction:
     alive = belief.alive(setting.length)
     draft = costs.drafts.get(setting.way)
     if draft is None:
