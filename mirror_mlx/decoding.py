@@ -4,7 +4,7 @@ A token is emitted only after the target chose it. Caches are committed before i
 leaves them consistent. The draft is never waited for while the target has work.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Generator, Iterator
 from dataclasses import dataclass, replace
 
 import mlx.core as mx
@@ -73,6 +73,7 @@ class Decoding:
         self._fact: tuple[int, Stepped] | None = None  # when the last step of speculation began, and what it was
         self._tuned = Setting()  # what target and draft were told last
         self._tally = Tally()  # of plain decoding since it was last accounted for
+        self._stretch = 0  # the text's length at which a stretch of it ends
         if options.mode != "ar" and target.window_refusal is not None:
             self._step_down(target.window_refusal)
 
@@ -84,7 +85,7 @@ class Decoding:
         with self._trace.span("target", "prefill", -1):
             self._target.prefill(self._tokens[:-1], Sampler(self._sampling), progress)
 
-    def steps(self) -> Iterator[Emitted]:
+    def steps(self) -> Generator[Emitted, None, None]:
         """The loop."""
         target, draft, tokens, window = self._target, self._draft, self._tokens, None
         while self._left:
@@ -117,28 +118,39 @@ class Decoding:
     def _plain(self, ask: Ask) -> Iterator[Emitted]:
         """A stretch without the draft, which may propose beside it."""
         self._look_ahead(ask.ahead)
-        began, self._tally = clock(), Tally()
-        for token, logprobs in self._target.plain(self._tokens, min(ask.plain, self._left), self._go_on):
-            self._trace.add("target", "verify", len(self._trace.steps), began, clock())
-            self._tokens.append(token)
-            if self._proposer:
-                self._proposer.extend([token])
-            self._note(ask, clock() - began, Window(), Outcome(0, token), None)
-            yield Emitted(token, "target", logprobs)
-            began = clock()
-            self._tally.token(began, self._ahead.busy)
+        began, self._tally, self._stretch = clock(), Tally(), len(self._tokens) + ask.plain
+        try:
+            for token, logprobs in self._target.plain(self._tokens, min(ask.plain, self._left), self._go_on):
+                self._trace.add("target", "verify", len(self._trace.steps), began, clock())
+                self._tokens.append(token)
+                if self._proposer:
+                    self._proposer.extend([token])
+                self._note(ask, clock() - began, Window(), Outcome(0, token), None)
+                yield Emitted(token, "target", logprobs)
+                began = clock()
+                self._tally.token(began, self._ahead.busy)
+        except GeneratorExit:  # the request ends, and the stretch goes on in the next
+            self._tell_plained()
+            raise
 
-    def _go_on(self) -> int:
-        """A stretch is about to end: by how many tokens it is to be longer."""
+    def _tell_plained(self) -> None:
+        """The policy learns what plain decoding took, and how the window compares that was proposed beside it."""
         self._policy.plained(self._tally.take())
         if (found := self._ahead.compare(self._tokens)) is not None:
             window, held, one_pass = found
             tuned = self._tuned
             self._policy.probed(Probed(tuned.way, len(window.tokens), held, window.confidences, one_pass, tuned.host))
+
+    def _go_on(self) -> int:
+        """A stretch is about to end, or the request is: by how many tokens it is to be longer."""
+        self._tell_plained()
+        if len(self._tokens) + 1 < self._stretch:
+            return 0
         self._policy.stretched()
         ask = self._policy.ask()
         if ask.plain and self._left > 1:
             self._look_ahead(ask.ahead)
+        self._stretch += ask.plain
         return min(ask.plain, self._left - 1)
 
     def _look_ahead(self, setting: Setting | None) -> None:

@@ -207,12 +207,12 @@ class Engine:
             self.target, self._rendezvous, self.options, policy, fan=self._fan, proposer=self._proposer, tokens=tokens,
             limit=limit, stops=self._eos, sampling=sampling, trace=trace,
         )  # fmt: skip
-        text = TextStream(self.tokenizer)
+        text, steps = TextStream(self.tokenizer), run.steps()
         prompt_tokens, started, first, count = len(tokens), time.perf_counter(), 0.0, 0
         try:
             with wired_limit(self.target.model), brisk():
                 run.prefill(progress)
-                for emitted in run.steps():
+                for emitted in steps:
                     now = time.perf_counter()
                     first, count = first or now, count + 1
                     stop = emitted.token in self._eos
@@ -234,6 +234,7 @@ class Engine:
                     if ends:
                         return
         finally:
+            steps.close()
             self._running = False
             if self._rendezvous is not None:
                 self._rendezvous.cancel()

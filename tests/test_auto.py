@@ -198,6 +198,32 @@ def test_facts_are_what_happened():
     assert stats.setting == "a whim"
 
 
+class Plainly(Whim):
+    """Stretches that are longer than requests."""
+
+    def ask(self):
+        return Ask(Setting(), 1000, self._setting())
+
+    def plained(self, fact):
+        self.facts.append(fact.count)
+
+    def probed(self, fact):
+        self.facts.append("probed")
+
+    def stretched(self):
+        self.facts.append("stretched")
+
+
+def test_a_request_that_ends_amid_a_stretch_says_what_it_took():
+    model = zoo.tiny("qwen3")
+    plainly = Plainly(1, exits=[1])
+    with whimsical(Engine(model, draft=AutoregressiveDraft(zoo.tiny("qwen3", seed=1))), plainly) as engine:
+        for _ in range(3):
+            assert said(engine, count=30) == plain(model, count=30)
+    assert "stretched" not in plainly.facts
+    assert sum(fact for fact in plainly.facts if fact != "probed") > 3 * 20
+
+
 def costs(verify=1.0, one=0.1, plain_ms=1.0):
     draft = DraftCosts(Curve.of({8: one}), Curve.of({1: one, 64: one}))
     return Costs(plain_ms, Curve.of({1: verify, 16: verify}), exits={1: 0.5}, drafts={(0, False): draft})

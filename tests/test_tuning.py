@@ -16,6 +16,8 @@ from mirror_mlx.tuning.curve import Curve
 from mirror_mlx.tuning.governor import Governor
 from mirror_mlx.tuning.latency import Rollout
 from mirror_mlx.tuning.moving import Moving
+from mirror_mlx.tuning.policy import Probed
+from mirror_mlx.tuning.tally import Plained
 from mirror_mlx.tuning.throughput import Setting, predict
 
 REACH = Reach(15, 64, ("draft", "hybrid"), (4,))
@@ -315,3 +317,35 @@ def test_once_the_outcome_is_known_passes_are_over_one_branch(verify, one, singl
         under_way = max(rolled.free(verify) - verify, 0.0)
         left = passes - rolled.done(verify) - (under_way > 0 and verify > rolled.starts)
         assert few == pytest.approx(under_way + max(0, left) * single * one, abs=1e-6)
+
+
+def test_a_stretch_goes_on_in_the_next_request():
+    """Who answers in few tokens gets to the end of it as well, and asks the draft once."""
+    governor = Governor(worlds.costs(10.0), REACH, {(0, False): 0.01})
+    governor.stretched()
+    whole = governor.ask()
+    assert whole.plain > 10
+    assert whole.probe is not None
+    governor.plained(Plained(8, 8 * governor.costs.plain))
+    assert governor.ask().plain == whole.plain - 8
+    assert governor.ask().probe is not None
+    governor.probed(Probed((0, False), 4, 0))
+    assert governor.ask().probe is None
+    governor.plained(Plained(80, 80 * governor.costs.plain))
+    assert governor.ask().plain == 1
+    governor.stretched()
+    assert governor.ask().plain >= whole.plain
+    assert governor.ask().probe is not None
+
+
+def test_windows_that_hold_are_followed_up_less_soon_where_that_came_to_nothing():
+    governor = Governor(worlds.costs(10.0), REACH, {(0, False): 0.01})
+    lengths = []
+    for _ in range(5):
+        for _ in range(4):
+            governor.stretched(may=False)
+        governor.probed(Probed((0, False), 4, 3))
+        governor.stretched(may=False)
+        lengths.append(governor.ask().plain)
+        governor.park("it did not pay")
+    assert lengths == [8, 8, 16, 32, 64]

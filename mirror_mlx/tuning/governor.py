@@ -33,6 +33,7 @@ _LOOK = 32  # steps between two looks at whether another setting is better
 _EARLY = (2, 4, 8, 16)  # and after so many
 _EVERYWHERE = 4  # decisions of which one looks everywhere
 _STRETCH = (8, 16, 32, 64)  # tokens decoded plainly, the first time and on
+_TRIES = 2  # that have come to nothing before windows that hold are followed up less soon
 _PROBE = 4  # proposals compared with them, at most
 _LONG = 3.0  # times what a window should take is waited for it
 _LEAST = 0.02  # seconds, and so long in any case
@@ -66,7 +67,8 @@ class Governor:
         self._known, self._away = known, not known
         self._beliefs = Beliefs(costs.drafts, holds, backup)
         self._budget = Budget()
-        self._steps = self._stretch = 0
+        self._steps = self._stretch = self._failed = 0  # failed: times that speculation did not last
+        self._since, self._asked = 0, False  # tokens of a stretch so far, and whether its probe has come back
         self._doubt = Doubt()
         self._varying = Varying(reach)
         self._varied: Setting | None = None  # how the next step is done, if not as decided
@@ -146,7 +148,8 @@ class Governor:
             if self._unchecked < self._due:
                 return Ask(self._varied or self._setting)
             return Ask(self._setting, _CHECK, probe=self._setting)
-        return Ask(self._setting, _STRETCH[min(self._stretch, len(_STRETCH) - 1)], probe=self.probe)
+        stretch = _STRETCH[min(self._stretch, len(_STRETCH) - 1)]
+        return Ask(self._setting, max(1, stretch - self._since), probe=None if self._asked else self.probe)
 
     def opening(self, prompt: int) -> Setting | None:
         """As much of a window as the draft has time for beside the prompt, which takes no less than so many rows do.
@@ -243,25 +246,28 @@ class Governor:
         return predict(self.costs, setting, self._beliefs.of(setting)).rate
 
     def plained(self, fact: Plained) -> None:
-        """A stretch of plain decoding is over."""
+        """Tokens of a stretch of plain decoding."""
         if fact.count > 0:
+            self._since += fact.count
             self._observed.plained(fact)
             self._budget.spend(fact.whole, fact.whole)
             self._budget.probe(self._observed.hindrance(fact.beside_ms))
 
     def probed(self, fact: Probed) -> None:
-        """A window was proposed beside a stretch of plain decoding. One that holds is followed up soon."""
+        """A window was proposed beside a stretch of plain decoding. One that holds is followed up soon, unless that has
+        come to nothing before."""
+        self._asked = True
         self._beliefs.probed(fact)
         if fact.one_pass is not None and fact.way in self.costs.drafts:
             self._known = True
             if self._observed.probed(fact.way, fact.one_pass):
-                self._stretch = -1  # soon there is another look
+                self._stretch, self._failed = -1, 0  # soon there is another look
         if 4 * fact.accepted >= 3 * fact.length > 0:
-            self._stretch = -1
+            self._stretch = min(self._stretch, max(-1, self._failed - _TRIES))
 
     def stretched(self, may: bool = True) -> None:
         """A stretch has ended: is it time to speculate? may: whether that is for this one to say."""
-        self._unchecked, self._checks = 0, self._checks + 1
+        self._unchecked, self._checks, self._since, self._asked = 0, self._checks + 1, 0, False
         if not self.parked:
             self._judge()
             self._observed.anchored()
@@ -299,8 +305,11 @@ class Governor:
     def park(self, why: str) -> None:
         """Decode plainly."""
         self._tried.append(f"plain decoding: {why}")
-        if self._steps > 4 * _LOOK:
-            self._stretch = 0  # it was worth it for long
+        if self._steps > 4 * _LOOK:  # it was worth it for long
+            self._stretch = self._failed = 0
+        else:
+            self._failed += 1
+        self._since, self._asked = 0, False
         self._setting, self._rate = Setting("ar"), 1 / self.costs.plain
         self._budget.forgive(self.costs.plain)
 

@@ -122,7 +122,7 @@ class Policy(Protocol):
         """A step of speculation is over, and the next one begins."""
 
     def plained(self, fact: Plained) -> None:
-        """Tokens were decoded plainly."""
+        """Tokens were decoded plainly: told at the end of a stretch, and of a request amid one."""
 
     def probed(self, fact: Probed) -> None:
         """A window was proposed beside a stretch of plain decoding."""
