@@ -55,14 +55,21 @@ class Ahead:
             self._asked = _Asked(len(tokens), ticket)
 
     def take(self, tokens: Sequence[int]) -> Window | None:
-        """The window that follows `tokens`, waited for; None: it was not asked for."""
+        """The window that follows `tokens`, waited for, or what is left of an earlier one that is there; None: there is
+        none."""
+        late = self.busy
         asked, self._asked = self._asked, None
-        if asked is None or asked.at != len(tokens):
+        if asked is None or (late and asked.at != len(tokens)):
             return None
         if asked.ticket is None:
-            return asked.window
+            return asked.window if asked.at == len(tokens) else None
         assert self._draft is not None
-        return self._draft.collect(asked.ticket)
+        window = self._draft.collect(asked.ticket)
+        if asked.at == len(tokens):
+            return window
+        if (rest := window.after(tokens[asked.at :])) is not None:
+            self._draft.begin(self._sampling, self._trace, tokens[:-1])
+        return rest
 
     def compare(self, tokens: Sequence[int]) -> tuple[Window, int, float | None] | None:
         """As much of the window as `tokens` have gone on for, how much of it they agree with, and how long each of the

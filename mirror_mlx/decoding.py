@@ -4,7 +4,7 @@ A token is emitted only after the target chose it. Caches are committed before i
 leaves them consistent. The draft is never waited for while the target has work.
 """
 
-from collections.abc import Collection, Generator, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator
 from dataclasses import dataclass, replace
 
 import mlx.core as mx
@@ -74,6 +74,7 @@ class Decoding:
         self._tuned = Setting()  # what target and draft were told last
         self._tally = Tally()  # of plain decoding since it was last accounted for
         self._stretch = 0  # the text's length at which a stretch of it ends
+        self._patient = 0  # until when a window that was asked for ahead may be to come
         if options.mode != "ar" and target.window_refusal is not None:
             self._step_down(target.window_refusal)
 
@@ -95,6 +96,9 @@ class Decoding:
             if ask.plain:
                 yield from self._plain(ask)
                 window = None
+                continue
+            if window is None and ask.impatient and self._awaited:
+                yield from self._plainly(replace(ask, plain=1), 1, self._meanwhile)
                 continue
             window = self._opened(ask) if window is None else window
             ticket = self._start(step, window, ask.setting)
@@ -118,9 +122,14 @@ class Decoding:
     def _plain(self, ask: Ask) -> Iterator[Emitted]:
         """A stretch without the draft, which may propose beside it."""
         self._look_ahead(ask.ahead)
-        began, self._tally, self._stretch = clock(), Tally(), len(self._tokens) + ask.plain
+        self._stretch = len(self._tokens) + ask.plain
+        yield from self._plainly(ask, min(ask.plain, self._left), self._go_on)
+
+    def _plainly(self, ask: Ask, count: int, more: Callable[[], int]) -> Iterator[Emitted]:
+        """So many tokens; more: as for `Target.plain`."""
+        began, self._tally = clock(), Tally()
         try:
-            for token, logprobs in self._target.plain(self._tokens, min(ask.plain, self._left), self._go_on):
+            for token, logprobs in self._target.plain(self._tokens, count, more):
                 self._trace.add("target", "verify", len(self._trace.steps), began, clock())
                 self._tokens.append(token)
                 if self._proposer:
@@ -153,11 +162,24 @@ class Decoding:
         self._stretch += ask.plain
         return min(ask.plain, self._left - 1)
 
+    def _meanwhile(self) -> int:
+        """The first window is to come: by how many tokens the text goes on without it."""
+        if self._left > 1 and self._awaited:
+            return 1
+        self._policy.plained(self._tally.take())
+        return 0
+
+    @property
+    def _awaited(self) -> bool:
+        """Whether the draft is at work on the first window, and may be for some time yet."""
+        return self._ahead.busy and clock() < self._patient
+
     def _look_ahead(self, setting: Setting | None) -> None:
         """The draft takes in the text, and proposes what follows it."""
         if setting is None or setting.mode == "ar":
             return
         self._tune(setting)
+        self._patient = clock() + int(1e9 * self.options.draft_timeout)
         self._ahead.open(self._tokens, replace(self._planned(Window(), setting, ahead=1), predictor=None))
 
     @property

@@ -12,7 +12,7 @@ Predictor = Literal["tap", "draft", "hybrid"]
 Fallback = Literal["jit", "empty", "lookup", "recycle", "lookahead", "retrieve"]
 Mode = Literal["auto", "mirror", "sd", "ar"]
 FanOut = Literal["score", "geometric", "uniform"]
-Source = Literal["hit", "partial", "jit", "lookup", "empty", "none"]
+Source = Literal["hit", "partial", "jit", "rest", "lookup", "empty", "none"]
 
 PREDICTORS: tuple[Predictor, ...] = ("tap", "draft", "hybrid")
 FALLBACKS: tuple[Fallback, ...] = ("jit", "empty", "lookup", "recycle", "lookahead", "retrieve")
@@ -81,6 +81,7 @@ class Window:
     source  "hit"      the outcome was a root and its rollout was finished
             "partial"  it was a root whose rollout was still under way
             "jit"      it was none: drafted after the outcome was known
+            "rest"     drafted after a shorter text, which has gone on as proposed: what is left of it
             "lookup"   it was none, or there is no draft: proposed from what was seen before (`mirror_mlx.lookup`)
             "empty"    it was none, and nothing was drafted
             "none"     no draft took part
@@ -103,6 +104,17 @@ class Window:
         Window(tokens=(5, 6), source='hit', confidences=())
         """
         return Window(self.tokens[:length], self.source, self.confidences, self.laws[:length], self.passes)
+
+    def after(self, tokens: Sequence[int]) -> "Window | None":
+        """What is left of it where the text has gone on so; None: it has gone on otherwise, or nothing is left.
+
+        >>> Window((5, 6, 7), "jit").after([5]), Window((5, 6, 7), "jit").after([6])
+        (Window(tokens=(6, 7), source='rest', confidences=()), None)
+        """
+        done = len(tokens)
+        if self.tokens[:done] != tuple(tokens) or len(self.tokens) <= done:
+            return None
+        return Window(self.tokens[done:], "rest", self.confidences[done:], self.laws[done:])
 
 
 @dataclass(frozen=True, slots=True)

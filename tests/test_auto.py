@@ -59,7 +59,7 @@ class Whim:
     def ask(self):
         if self._random.random() < 0.3:
             return Ask(Setting(), self._random.randint(1, 5), self._random.choice([None, self._setting()]))
-        return Ask(self._setting())
+        return Ask(self._setting(), impatient=self._random.random() < 0.5)
 
     def opening(self, prompt):
         assert prompt > 0
@@ -185,7 +185,7 @@ def test_facts_are_what_happened():
     wanted = plain(model)
     text = PROMPT + wanted
     draft = ScriptedDraft(lambda context: text[len(context)] if len(context) < len(text) else 0)
-    whim = Whim(4, exits=[1])
+    whim = Whim(7, exits=[1])
     with whimsical(Engine(model, draft=draft), whim) as engine:
         assert said(engine) == wanted
         stats = engine.stats
@@ -196,6 +196,47 @@ def test_facts_are_what_happened():
     assert all(length == accepted for length, accepted in (f for f in whim.facts if isinstance(f, tuple)))
     assert sum(stats.tokens_by_mode.values()) == COUNT
     assert stats.setting == "a whim"
+
+
+class Impatient(Whim):
+    """Speculates, and does not wait for the first window."""
+
+    def ask(self):
+        return Ask(Setting("sd", 30, 30), impatient=True)
+
+    def opening(self, prompt):
+        return Setting("sd", 30, 30)
+
+    def enough(self, confidences):
+        return len(confidences)
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_the_text_goes_on_until_the_first_window_is_there(right):
+    """As much of it as is left is verified, where the text has gone on as proposed."""
+    model, ready = zoo.tiny("qwen3"), threading.Event()
+    wanted = plain(model, count=40)
+    text = PROMPT + wanted
+
+    def proposed(context):
+        ready.wait(20)
+        at = len(context)
+        return text[at] if at < len(text) and (right or at > len(PROMPT)) else 0
+
+    impatient, draft = Impatient(1), ScriptedDraft(proposed)
+    with whimsical(Engine(model, draft=draft, draft_timeout=30.0), impatient) as engine:
+        found = []
+        for response in engine.stream(PROMPT, 40):
+            found.append(response.token)
+            if len(found) == 3:
+                ready.set()
+        steps = engine.trace.steps
+    assert found == wanted
+    assert [step.mode for step in steps[:3]] == ["ar"] * 3
+    first = next(step for step in steps if step.mode != "ar")
+    assert (first.window.source == "rest") == right
+    if right:
+        assert len(first.window.tokens) == first.outcome.accepted == 30 - first.step
 
 
 class Plainly(Whim):

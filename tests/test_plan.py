@@ -107,6 +107,17 @@ def test_the_fastest_are_measured_again_and_so_is_a_hybrid_with_the_better_of_it
     assert choices._finalists({"ar": 1.0, "auto": 2.0}) == ["auto", "ar"]
 
 
+def test_one_answer_that_was_disturbed_is_no_difference():
+    def taking(*seconds):
+        return [turns.Answer(10, one, ()) for one in seconds]
+
+    others = taking(2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 200.0)
+    assert turns.times_as_fast(taking(*8 * [1.0]), others) == 2
+    assert turns.times_as_fast(taking(1.0), taking(3.0)) == 3
+    assert turns.uncertainty(taking(1.0), taking(3.0)) is None
+    assert turns.uncertainty(taking(1.0, 1.0), taking(3.0, 5.0)) == pytest.approx(1.0)
+
+
 def test_a_sweep_is_kept_and_goes_on(capsys, tmp_path, monkeypatch):
     fixed = {name: FIXED[name] for name in ("ar", "sd 3", "mirror main 4")}
     monkeypatch.setattr(choices, "FIXED", fixed)

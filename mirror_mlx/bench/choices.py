@@ -130,7 +130,8 @@ def _measured(lab: Lab, fixed: Mapping[str, Mapping[str, Any]], report: Callable
         fast = {name: turns.times_as_fast(of, finals["auto"]) for name, of in finals.items() if name != "auto"}
         best = max(fast, key=fast.__getitem__)
         return {
-            "params": lab.params, "best": best, "share": 1 / fast[best],
+            "params": lab.params, "best": best, "share": turns.times_as_fast(finals["auto"], finals[best]),
+            "share_error": turns.uncertainty(finals["auto"], finals[best]),
             "auto": turns.rate(finals["auto"]), "best_rate": turns.rate(finals[best]), "plain": rates["ar"],
             "rates": rates, "final_rates": {name: turns.rate(of) for name, of in finals.items()},
             "identical": turns.identical({name: [*of, *finals.get(name, ())] for name, of in found.items()}),

@@ -7,7 +7,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import count
-from statistics import median
+from math import sqrt
+from statistics import fmean, median, stdev
 from typing import Any
 
 import mlx.core as mx
@@ -23,7 +24,7 @@ from mirror_mlx.trace import StepTrace
 from mirror_mlx.tuning.costs import Costs
 
 Report = Callable[[int, str], None]
-LEAST_S = 30.0
+LEAST_S = 45.0
 """For so many seconds at least engines are compared: an answer of half a second says little on a machine with
 neighbours."""
 
@@ -156,8 +157,21 @@ def rate(of: Sequence[Answer]) -> float:
 
 
 def times_as_fast(of: Sequence[Answer], others: Sequence[Answer]) -> float:
-    """The median over prompts that both decoded one soon after the other: neighbours' load has changed little then."""
-    return median(other.seconds / one.seconds for one, other in zip(of, others, strict=True))
+    """The mean over prompts that both decoded one soon after the other, as neighbours' load has changed little then;
+    without the quarter at either end."""
+    found = sorted(_paired(of, others))
+    quarter = len(found) // 4
+    return fmean(found[quarter : len(found) - quarter])
+
+
+def uncertainty(of: Sequence[Answer], others: Sequence[Answer]) -> float | None:
+    """The standard error of that, or somewhat more; None: there is but one."""
+    found = _paired(of, others)
+    return stdev(found) / sqrt(len(found)) if len(found) > 1 else None
+
+
+def _paired(of: Sequence[Answer], others: Sequence[Answer]) -> list[float]:
+    return [other.seconds / one.seconds for one, other in zip(of, others, strict=True)]
 
 
 def identical(found: Mapping[str, Sequence[Answer]]) -> bool:

@@ -30,7 +30,7 @@ _SWEEP = (
     ("params", "target, parameters", "{:,}"), ("pass_ms", "pass ms", "{:g}"), ("temperature", "T", "{:g}"),
     ("prompts", "prompts", "{}"), ("plain", "plain tok/s", "{:.1f}"), ("best", "best fixed", "{}"),
     ("best_rate", "tok/s", "{:.1f}"), ("auto", "auto tok/s", "{:.1f}"), ("share", "of the best", "{:.2f}"),
-    ("hybrid", "hybrid ÷ parts", "{:.2f}"), ("plan_error", "plan off by", "{:.0%}"),
+    ("share_error", "±", "{:.2f}"), ("hybrid", "hybrid ÷ parts", "{:.2f}"), ("plan_error", "plan off by", "{:.0%}"),
     ("plan_median", "median", "{:.1%}"), ("identical", "as plain", "{}"),
 )  # fmt: skip
 

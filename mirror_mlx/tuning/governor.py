@@ -146,7 +146,7 @@ class Governor:
     def ask(self) -> Ask:
         if not self.parked:
             if self._unchecked < self._due:
-                return Ask(self._varied or self._setting)
+                return Ask(self._varied or self._setting, impatient=True)
             return Ask(self._setting, _CHECK, probe=self._setting)
         stretch = _STRETCH[min(self._stretch, len(_STRETCH) - 1)]
         return Ask(self._setting, max(1, stretch - self._since), probe=None if self._asked else self.probe)
