@@ -2,6 +2,7 @@
 plain decoding, where nobody verifies it but everybody can compare."""
 
 from collections.abc import Sequence
+from concurrent.futures import wait
 from dataclasses import dataclass
 
 from mirror_mlx.lookup import Proposer
@@ -33,6 +34,12 @@ class Ahead:
     def busy(self) -> bool:
         """Whether the draft is at work on it."""
         return self._asked is not None and self._asked.ticket is not None and not self._asked.ticket.reply.done()
+
+    def waited(self, seconds: float) -> bool:
+        """Whether the draft is still at work on it, after so much time at most."""
+        if self._asked is not None and self._asked.ticket is not None:
+            wait([self._asked.ticket.reply], seconds)
+        return self.busy
 
     def open(self, tokens: Sequence[int], plan: Plan) -> None:
         """Ask for the window that follows `tokens`, unless an earlier one is still to come. A draft that has none to

@@ -97,7 +97,7 @@ class Decoding:
                 yield from self._plain(ask)
                 window = None
                 continue
-            if window is None and ask.impatient and self._awaited:
+            if window is None and ask.waits is not None and self._ahead.waited(ask.waits) and self._awaited:
                 yield from self._plainly(replace(ask, plain=1), 1, self._meanwhile)
                 continue
             window = self._opened(ask) if window is None else window

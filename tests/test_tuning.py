@@ -260,6 +260,16 @@ def test_the_first_window_is_as_long_as_the_prompt_leaves_time_for():
     assert parked.opening(500) is None  # it is asked beside the plain tokens that come first
 
 
+def test_the_first_window_is_waited_for_where_plain_decoding_would_not_be_as_far():
+    quick = Governor(worlds.costs(10.0), REACH, {(0, False): 0.8})
+    passes = quick.costs.drafts[0, False].passes(quick.setting.late, quick.setting.length)
+    assert quick.ask().waits == pytest.approx(1.5 * 0.01 * passes)
+    for _ in range(2):
+        quick.probed(Probed((0, False), 4, 4, one_pass=2000.0))
+    quick._rescale()
+    assert quick.ask().waits == 0
+
+
 @pytest.mark.parametrize("wrong", [{16: 0.7}, {8: 0.8}, {8: 1.25}])
 @pytest.mark.parametrize("rows", [0.05, 0.1])
 def test_a_calibration_that_was_disturbed_is_not_believed_for_ever(wrong, rows):

@@ -37,6 +37,7 @@ _TRIES = 2  # that have come to nothing before windows that hold are followed up
 _PROBE = 4  # proposals compared with them, at most
 _LONG = 3.0  # times what a window should take is waited for it
 _LEAST = 0.02  # seconds, and so long in any case
+_WAITS = 1.5  # times what the first window should take is waited for it
 _CHECK = 6  # tokens decoded plainly amid speculation, to know what they take
 _CHECKS = 0.005  # of the time goes into that
 _OFTEN = 64  # tokens between two such checks, at least
@@ -146,7 +147,7 @@ class Governor:
     def ask(self) -> Ask:
         if not self.parked:
             if self._unchecked < self._due:
-                return Ask(self._varied or self._setting, impatient=True)
+                return Ask(self._varied or self._setting, waits=self._waits)
             return Ask(self._setting, _CHECK, probe=self._setting)
         stretch = _STRETCH[min(self._stretch, len(_STRETCH) - 1)]
         return Ask(self._setting, max(1, stretch - self._since), probe=None if self._asked else self.probe)
@@ -161,6 +162,16 @@ class Governor:
         least = self.costs.verify.at(min(prompt, self._reach.length + 1))
         passes = int(least / draft.one.at(1)) - 1  # it takes in the prompt as well
         return replace(setting, late=max(setting.late, draft.brought(passes, setting.length)))
+
+    @property
+    def _waits(self) -> float:
+        """Somewhat longer than the first window should take, unless plain decoding is further by then."""
+        costs, setting, draft = self.costs, self._setting, self.costs.drafts.get(self._setting.way)
+        if draft is None:
+            return 0.0
+        takes = draft.jit(setting.late, window=setting.length)
+        tokens = 1 + sum(self._beliefs.of(setting).alive(setting.late))
+        return _WAITS * takes / 1e3 if takes < tokens * costs.plain else 0.0
 
     @property
     def probe(self) -> Setting | None:

@@ -45,7 +45,7 @@ class Moving:
         ask = self._active.ask()
         setting = _at(self._here, ask.setting)
         if not ask.plain:
-            return Ask(setting, impatient=ask.impatient)
+            return Ask(setting, waits=ask.waits)
         probe = ask.probe if self._probing == self._here else self._governors[self._probing].probe
         return Ask(setting, ask.plain, None if probe is None else _at(self._probing, probe))
 

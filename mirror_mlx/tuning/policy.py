@@ -19,16 +19,16 @@ _FIRST = 5  # proposals of the first window where lengths adapt
 class Ask:
     """What to do next.
 
-    setting    of a step
-    plain      tokens to decode plainly instead; 0: none
-    probe      beside them the draft proposes a window in this setting, which is compared with them; None: no
-    impatient  as long as the first window is still to come, the text goes on without it
+    setting  of a step
+    plain    tokens to decode plainly instead; 0: none
+    probe    beside them the draft proposes a window in this setting, which is compared with them; None: no
+    waits    so many seconds for the first window, until the text goes on plainly meanwhile; None: as long as it takes
     """
 
     setting: Setting
     plain: int = 0
     probe: Setting | None = None
-    impatient: bool = False
+    waits: float | None = None
 
     @property
     def ahead(self) -> Setting | None:
