@@ -97,7 +97,7 @@ class Decoding:
                 yield from self._plain(ask)
                 window = None
                 continue
-            if window is None and ask.waits is not None and self._ahead.waited(ask.waits) and self._awaited:
+            if window is None and self._late:
                 yield from self._plainly(replace(ask, plain=1), 1, self._meanwhile)
                 continue
             window = self._opened(ask) if window is None else window
@@ -168,6 +168,12 @@ class Decoding:
             return 1
         self._policy.plained(self._tally.take())
         return 0
+
+    @property
+    def _late(self) -> bool:
+        """Whether the first window is to come, and the text had better go on without it."""
+        seconds = self._policy.waits() if self._awaited else None
+        return seconds is not None and self._ahead.waited(seconds)
 
     @property
     def _awaited(self) -> bool:

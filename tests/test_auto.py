@@ -59,7 +59,10 @@ class Whim:
     def ask(self):
         if self._random.random() < 0.3:
             return Ask(Setting(), self._random.randint(1, 5), self._random.choice([None, self._setting()]))
-        return Ask(self._setting(), waits=self._random.choice([None, 0.0, 0.001]))
+        return Ask(self._setting())
+
+    def waits(self):
+        return self._random.choice([None, 0.0, 0.001])
 
     def opening(self, prompt):
         assert prompt > 0
@@ -202,7 +205,10 @@ class Impatient(Whim):
     """Speculates, and does not wait for the first window."""
 
     def ask(self):
-        return Ask(Setting("sd", 30, 30), waits=0.0)
+        return Ask(Setting("sd", 30, 30))
+
+    def waits(self):
+        return 0.0
 
     def opening(self, prompt):
         return Setting("sd", 30, 30)

@@ -263,11 +263,11 @@ def test_the_first_window_is_as_long_as_the_prompt_leaves_time_for():
 def test_the_first_window_is_waited_for_where_plain_decoding_would_not_be_as_far():
     quick = Governor(worlds.costs(10.0), REACH, {(0, False): 0.8})
     passes = quick.costs.drafts[0, False].passes(quick.setting.late, quick.setting.length)
-    assert quick.ask().waits == pytest.approx(1.5 * 0.01 * passes)
+    assert quick.waits() == pytest.approx(1.5 * 0.01 * passes)
     for _ in range(2):
         quick.probed(Probed((0, False), 4, 4, one_pass=2000.0))
     quick._rescale()
-    assert quick.ask().waits == 0
+    assert quick.waits() == 0
 
 
 @pytest.mark.parametrize("wrong", [{16: 0.7}, {8: 0.8}, {8: 1.25}])
@@ -327,6 +327,15 @@ def test_once_the_outcome_is_known_passes_are_over_one_branch(verify, one, singl
         under_way = max(rolled.free(verify) - verify, 0.0)
         left = passes - rolled.done(verify) - (under_way > 0 and verify > rolled.starts)
         assert few == pytest.approx(under_way + max(0, left) * single * one, abs=1e-6)
+
+
+def test_after_a_probe_that_holds_the_next_stretch_is_a_short_one():
+    governor = Governor(worlds.costs(10.0), REACH, {(0, False): 0.01})
+    for _ in range(4):
+        governor.stretched(may=False)
+    assert governor.ask().plain > 8
+    governor.probed(Probed((0, False), 4, 4, one_pass=30.0))
+    assert governor.ask().plain <= 8
 
 
 def test_a_stretch_goes_on_in_the_next_request():

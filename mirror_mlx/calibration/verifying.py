@@ -21,13 +21,13 @@ def plain(target: Target, tokens: list[int]) -> float:
     ended: list[float] = []
 
     def more() -> int:
-        fast = len(ended) == _FEW - 1 and ended[-1] - ended[0] < 1e3 * _PLAIN_S
+        fast = len(ended) == _FEW - 1 and ended[-1] - ended[0] < _PLAIN_S
         return _PLAIN - _FEW if fast else 0
 
     for token, _ in target.plain(tokens, _FEW, more):
         tokens.append(token)
-        ended.append(1e3 * time.perf_counter())
-    return usual([after - before for before, after in pairwise(ended[:-1])])
+        ended.append(time.perf_counter())
+    return 1e3 * usual([after - before for before, after in pairwise(ended[:-1])])
 
 
 def windows(longest: int) -> tuple[int, ...]:

@@ -101,9 +101,8 @@ class Beliefs:
         made, self._made = self._made or fact.setting, fact.setting
         if not self._drafts or fact.by in ("lookup", "empty"):
             self._proposer.saw(fact.length, fact.accepted)
-        if fact.by == "rest":
-            pass  # of which stream its proposals are is not said
-        elif (fact.length or fact.confidences) and (fact.by != "lookup" or not self._drafts):
+        others = fact.by in ("lookup", "rest")  # not the draft's, or nobody says of which of its streams they are
+        if (fact.length or fact.confidences) and not (others and self._drafts):
             self._compared(made.way, made.length, fact.length, fact.accepted, fact.confidences)
         if fact.opened:
             self._ranks[fact.setting.predictor].saw(fact.place, fact.opened)

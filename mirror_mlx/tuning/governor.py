@@ -22,6 +22,7 @@ from mirror_mlx.tuning.costs import Costs, Way
 from mirror_mlx.tuning.doubt import Doubt
 from mirror_mlx.tuning.observed import Observed
 from mirror_mlx.tuning.policy import Account, Ask, Probed, Stepped
+from mirror_mlx.tuning.stretches import Stretches
 from mirror_mlx.tuning.tally import Plained
 from mirror_mlx.tuning.throughput import Setting, predict
 from mirror_mlx.tuning.varying import Varying
@@ -32,8 +33,6 @@ _NEW = 8  # steps after which each is judged, where speculation has just begun
 _LOOK = 32  # steps between two looks at whether another setting is better
 _EARLY = (2, 4, 8, 16)  # and after so many
 _EVERYWHERE = 4  # decisions of which one looks everywhere
-_STRETCH = (8, 16, 32, 64)  # tokens decoded plainly, the first time and on
-_TRIES = 2  # that have come to nothing before windows that hold are followed up less soon
 _PROBE = 4  # proposals compared with them, at most
 _LONG = 3.0  # times what a window should take is waited for it
 _LEAST = 0.02  # seconds, and so long in any case
@@ -68,8 +67,7 @@ class Governor:
         self._known, self._away = known, not known
         self._beliefs = Beliefs(costs.drafts, holds, backup)
         self._budget = Budget()
-        self._steps = self._stretch = self._failed = 0  # failed: times that speculation did not last
-        self._since, self._asked = 0, False  # tokens of a stretch so far, and whether its probe has come back
+        self._steps, self._stretches = 0, Stretches()
         self._doubt = Doubt()
         self._varying = Varying(reach)
         self._varied: Setting | None = None  # how the next step is done, if not as decided
@@ -147,10 +145,9 @@ class Governor:
     def ask(self) -> Ask:
         if not self.parked:
             if self._unchecked < self._due:
-                return Ask(self._varied or self._setting, waits=self._waits)
+                return Ask(self._varied or self._setting)
             return Ask(self._setting, _CHECK, probe=self._setting)
-        stretch = _STRETCH[min(self._stretch, len(_STRETCH) - 1)]
-        return Ask(self._setting, max(1, stretch - self._since), probe=None if self._asked else self.probe)
+        return Ask(self._setting, self._stretches.left, probe=None if self._stretches.asked else self.probe)
 
     def opening(self, prompt: int) -> Setting | None:
         """As much of a window as the draft has time for beside the prompt, which takes no less than so many rows do.
@@ -163,8 +160,7 @@ class Governor:
         passes = int(least / draft.one.at(1)) - 1  # it takes in the prompt as well
         return replace(setting, late=max(setting.late, draft.brought(passes, setting.length)))
 
-    @property
-    def _waits(self) -> float:
+    def waits(self) -> float:
         """Somewhat longer than the first window should take, unless plain decoding is further by then."""
         costs, setting, draft = self.costs, self._setting, self.costs.drafts.get(self._setting.way)
         if draft is None:
@@ -259,31 +255,31 @@ class Governor:
     def plained(self, fact: Plained) -> None:
         """Tokens of a stretch of plain decoding."""
         if fact.count > 0:
-            self._since += fact.count
+            self._stretches.plained(fact.count)
             self._observed.plained(fact)
             self._budget.spend(fact.whole, fact.whole)
             self._budget.probe(self._observed.hindrance(fact.beside_ms))
 
     def probed(self, fact: Probed) -> None:
-        """A window was proposed beside a stretch of plain decoding. One that holds is followed up soon, unless that has
-        come to nothing before."""
-        self._asked = True
+        """A window was proposed beside a stretch of plain decoding."""
+        self._stretches.asked = True
         self._beliefs.probed(fact)
         if fact.one_pass is not None and fact.way in self.costs.drafts:
             self._known = True
             if self._observed.probed(fact.way, fact.one_pass):
-                self._stretch, self._failed = -1, 0  # soon there is another look
+                self._stretches.recovered()
         if 4 * fact.accepted >= 3 * fact.length > 0:
-            self._stretch = min(self._stretch, max(-1, self._failed - _TRIES))
+            self._stretches.held()
 
     def stretched(self, may: bool = True) -> None:
         """A stretch has ended: is it time to speculate? may: whether that is for this one to say."""
-        self._unchecked, self._checks, self._since, self._asked = 0, self._checks + 1, 0, False
+        self._unchecked, self._checks = 0, self._checks + 1
+        self._stretches.ended()
         if not self.parked:
             self._judge()
             self._observed.anchored()
             return
-        self._stretch += 1
+        self._stretches.longer()
         self._doubt.stretched()
         self.rested()
         if may:
@@ -316,11 +312,7 @@ class Governor:
     def park(self, why: str) -> None:
         """Decode plainly."""
         self._tried.append(f"plain decoding: {why}")
-        if self._steps > 4 * _LOOK:  # it was worth it for long
-            self._stretch = self._failed = 0
-        else:
-            self._failed += 1
-        self._since, self._asked = 0, False
+        self._stretches.parked(lasted=self._steps > 4 * _LOOK)
         self._setting, self._rate = Setting("ar"), 1 / self.costs.plain
         self._budget.forgive(self.costs.plain)
 

@@ -45,7 +45,7 @@ class Moving:
         ask = self._active.ask()
         setting = _at(self._here, ask.setting)
         if not ask.plain:
-            return Ask(setting, waits=ask.waits)
+            return Ask(setting)
         probe = ask.probe if self._probing == self._here else self._governors[self._probing].probe
         return Ask(setting, ask.plain, None if probe is None else _at(self._probing, probe))
 
@@ -55,6 +55,9 @@ class Moving:
 
     def enough(self, confidences: Sequence[float]) -> int:
         return self._active.enough(confidences)
+
+    def waits(self) -> float:
+        return self._active.waits()
 
     def patience(self) -> float | None:
         return self._active.patience()

@@ -22,13 +22,11 @@ class Ask:
     setting  of a step
     plain    tokens to decode plainly instead; 0: none
     probe    beside them the draft proposes a window in this setting, which is compared with them; None: no
-    waits    so many seconds for the first window, until the text goes on plainly meanwhile; None: as long as it takes
     """
 
     setting: Setting
     plain: int = 0
     probe: Setting | None = None
-    waits: float | None = None
 
     @property
     def ahead(self) -> Setting | None:
@@ -114,6 +112,9 @@ class Policy(Protocol):
     def enough(self, confidences: Sequence[float]) -> int:
         """How many proposals of a window are worth verifying."""
 
+    def waits(self) -> float | None:
+        """Seconds to wait for the first window, until the text goes on plainly meanwhile; None: as long as it takes."""
+
     def patience(self) -> float | None:
         """Seconds to wait for a window at most; None: as long as anybody may."""
 
@@ -158,6 +159,9 @@ class Fixed:
 
     def enough(self, confidences: Sequence[float]) -> int:
         return len(confidences)
+
+    def waits(self) -> float | None:
+        return None
 
     def patience(self) -> float | None:
         return None
