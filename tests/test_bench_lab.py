@@ -9,7 +9,7 @@ import pytest
 import zoo
 
 from mirror_mlx.bench import lab
-from mirror_mlx.bench.lab import Cores, Others, Pace, PacedDraft, Stopwatch, wait_until
+from mirror_mlx.bench.lab import ROW, Cores, Others, Pace, PacedDraft, PacedTarget, Stopwatch, wait_until
 from mirror_mlx.draft import Draft, ScriptedDraft
 from mirror_mlx.messages import Root
 from mirror_mlx.sampling import Sampler, Sampling
@@ -172,3 +172,30 @@ def test_a_stopwatch_notes_the_tap_and_changes_nothing():
     model = zoo.tiny("qwen3")
     assert tapped(model, submission=watch) == tapped(model)
     assert watch.taps == [0]
+
+
+def test_a_paced_target_says_what_it_says_alone():
+    model = zoo.tiny("qwen3")
+    assert tapped(model, submission=PacedTarget(LayerByLayer(), 1e-3, len(model.layers))) == tapped(model)
+
+
+def test_a_paced_targets_device_does_one_forward_after_another(monkeypatch):
+    """Times are those of a clock that only waiting moves."""
+    now = 0
+
+    def wait(moment):
+        nonlocal now
+        now = max(now, moment)
+
+    monkeypatch.setattr(lab, "wait_until", wait)
+    monkeypatch.setattr(lab.time, "perf_counter_ns", lambda: now)
+    paced = PacedTarget(LayerByLayer(), 10e-6, 4)
+    token, rows = mx.array([3]), mx.zeros(5)
+    first, second = paced.ahead(token), paced.ahead(token)
+    assert (first(), now) == (3, 10_000)
+    assert (second(), now) == (3, 20_000)
+    now = 50_000
+    paced.begin([rows], [], rows)
+    assert now == 50_000 + round(10_000 * (1 + 4 * ROW) / 4)
+    paced.finish([rows, rows, rows], rows)
+    assert now == 50_000 + round(10_000 * (1 + 4 * ROW))

@@ -121,7 +121,7 @@ def test_one_answer_that_was_disturbed_is_no_difference():
 def test_a_sweep_is_kept_and_goes_on(capsys, tmp_path, monkeypatch):
     fixed = {name: FIXED[name] for name in ("ar", "sd 3", "mirror main 4")}
     monkeypatch.setattr(choices, "FIXED", fixed)
-    monkeypatch.setattr(choices, "SIZES", (0,))
+    monkeypatch.setattr(choices, "TARGETS", ((0, 1.0),))
     monkeypatch.setattr(choices, "PACES", (0.0,))
     monkeypatch.setattr(turns, "LEAST_S", 0.0)
     folder, out = models.pair(tmp_path / "pair", says="abcdefghijklmnop."), tmp_path / "out"

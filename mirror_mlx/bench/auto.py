@@ -18,8 +18,10 @@ def hostile_rows(settings: Settings, report: Report = lambda done, what: None) -
     plain decoding. speed: seconds of plain decoding ÷ seconds of auto, over all answers; spread: of single answers."""
     blas.set_threads(1)
     rows, done = [], 0
-    for size in dict.fromkeys((settings.params, 0)):
-        lab = Lab(replace(settings, params=size, pass_ms=settings.pass_ms if size else 0.0))
+    asked = settings.params, settings.target_ms
+    for size, forward in dict.fromkeys((asked, (0, 0.0))):
+        pace = settings.pass_ms if size or forward else 0.0
+        lab = Lab(replace(settings, params=size, target_ms=forward, pass_ms=pace))
         with lab.cores.for_target(), lab.engine(None, mode="ar") as plain:
             for kind in KINDS:
                 draft = hostile(kind, lab.draft(), plain.target.vocab_size)
@@ -36,8 +38,8 @@ def hostile_rows(settings: Settings, report: Report = lambda done, what: None) -
                     found = in_turn(engines, lab, settings.rounds, said, seconds=turns.LEAST_S)
                     done += settings.rounds * len(lab.asked) * 2
                     rows.append(
-                        {"params": lab.params, "draft": kind, "calibration_s": calibrated} | _compared(found)
-                        | {"other_programs_cores": others.cores()}
+                        {"params": lab.params, "target_ms": forward, "draft": kind, "calibration_s": calibrated}
+                        | _compared(found) | {"other_programs_cores": others.cores()}
                     )  # fmt: skip
     return {"setup": setup(settings), "drafts": rows}
 

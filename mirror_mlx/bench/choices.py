@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -35,8 +36,9 @@ WINDOWS: Mapping[str, Mapping[str, Any]] = {
     "growing": {"mode": "mirror", "num_draft_tokens": 15, "stream_mode": "exact", "adaptive": True},
 }
 """And where only windows differ: of one length each, and such as grow and shrink."""
-SIZES = (0, 20_000_000, 60_000_000)
-PACES = (0.0, 5.0, 20.0)
+TARGETS = ((0, 0.0), (60_000_000, 0.0), (0, 20.0), (0, 40.0))
+"""Parameters, and what a forward takes, ms: as it is, larger, and such as no neighbour slows."""
+PACES = (5.0, 20.0)
 FINALISTS = 3  # so many of the fastest are decoded again
 NAME = "settings.jsonl"
 _SAFE = {"draft_timeout": 30.0, "max_roots": 24}
@@ -78,7 +80,7 @@ def _swept(
             lab = Lab(point, mixed)
             key = _key(point, mixed)
             if not any(key.items() <= row.items() for row in rows):
-                label = f"{point.params / 1e6:.0f} M, {point.pass_ms:g} ms, T {point.temp:g}"
+                label = f"{point.params / 1e6:.0f} M, {point.target_ms:g} and {point.pass_ms:g} ms, T {point.temp:g}"
                 rows.append(key | _measured(lab, fixed, turns.told(report, done, label)))
                 journal.add(rows[-1:])
             done += answers(fixed, settings)
@@ -95,7 +97,10 @@ def _swept(
 
 def _key(point: Settings, mixed: bool) -> dict[str, Any]:
     kind = "both" if mixed else "own" if point.prompts is None else "file"
-    return {"inflated": point.params, "pass_ms": point.pass_ms, "temperature": point.temp, "prompts": kind}
+    return {
+        "inflated": point.params, "target_ms": point.target_ms, "pass_ms": point.pass_ms, "temperature": point.temp,
+        "prompts": kind,
+    }  # fmt: skip
 
 
 def _whole(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -173,11 +178,10 @@ def _decoded(found: Mapping[str, Sequence[Answer]], engines: Mapping[str, Engine
 
 
 def points(settings: Settings) -> Iterator[Settings]:
-    """The sweep: sizes of the target × paces of the draft × temperatures × kinds of prompts."""
+    """The sweep: targets × paces of the draft × temperatures × kinds of prompts."""
     kinds = [settings.prompts] if settings.prompts is None else [None, settings.prompts]
-    for size in SIZES:
-        for pace in PACES:
-            for temp in (0.0, 1.0):
-                for kind in kinds:
-                    share = settings.held_out if kind else 0.0
-                    yield replace(settings, params=size, pass_ms=pace, temp=temp, prompts=kind, held_out=share)
+    for (size, forward), pace, temp, kind in product(TARGETS, PACES, (0.0, 1.0), kinds):
+        share = settings.held_out if kind else 0.0
+        yield replace(
+            settings, params=size, target_ms=forward, pass_ms=pace, temp=temp, prompts=kind, held_out=share
+        )  # fmt: skip

@@ -1,8 +1,9 @@
 """The lab: instruments that turn a small pair on a CPU into a picture of the machine this project is built for.
 
-Three of them, and every figure says which were on: the *inflated target* (`bench.inflate`) costs what a model of
-100-300 M parameters costs and computes what the small one computes; the *paced draft* takes a set time for each pass,
-as a Neural Engine does, whose passes are bound by reading weights; each device has a *core* of its own.
+Four of them, and every figure says which were on: the *inflated target* (`bench.inflate`) costs what a model of
+100-300 M parameters costs and computes what the small one computes; the *paced target* takes a set time for each
+forward, so that neither neighbours nor the draft slow it; the *paced draft* takes a set time for each pass, as a Neural
+Engine does, whose passes are bound by reading weights; each device has a *core* of its own.
 """
 
 import os
@@ -17,7 +18,9 @@ import mlx.core as mx
 from mirror_mlx.draft.protocol import Draft
 from mirror_mlx.draft.wrapped import Wrapped
 from mirror_mlx.messages import Candidates, Key
+from mirror_mlx.target.submission import Submission
 
+ROW = 0.015  # of a paced target's one-row forward, for each further row: eight rows take what the inflated one's do
 _SPIN = 200_000  # ns before the end of a pass from which its thread no longer trusts `sleep`
 _CHUNK = 2048  # prompt tokens in one forward of a draft's prefill
 
@@ -162,3 +165,47 @@ class Stopwatch:
 
     def finish(self, suffix: Sequence[Any], tokens: mx.array) -> None:
         self._inner.finish(suffix, tokens)
+
+    def ahead(self, token: mx.array) -> Callable[[], int]:
+        return self._inner.ahead(token)
+
+
+class PacedTarget:
+    """A `Submission` whose device takes a set time for each forward, and does one after another: the target does its
+    real work and then waits. Prefill takes what it takes.
+
+    seconds  a forward of one row; each further row takes `ROW` of that
+    layers   of the model, which take equally long
+    """
+
+    def __init__(self, inner: Submission, seconds: float, layers: int) -> None:
+        self.eager = inner.eager
+        self._inner, self._ns, self._layers = inner, seconds * 1e9, layers
+        self._free = 0  # when the device has done what was submitted
+
+    def _submitted(self, rows: int) -> int:
+        """When it begins. It ends at `_free`."""
+        begins = max(time.perf_counter_ns(), self._free)
+        self._free = begins + round(self._ns * (1 + ROW * (rows - 1)))
+        return begins
+
+    def begin(self, prefix: Sequence[Any], tap: Sequence[mx.array], tokens: mx.array) -> None:
+        begins = self._submitted(tokens.size)
+        self._inner.begin(prefix, tap, tokens)
+        if self.eager:
+            wait_until(begins + round((self._free - begins) * len(prefix) / self._layers))
+
+    def finish(self, suffix: Sequence[Any], tokens: mx.array) -> None:
+        self._inner.finish(suffix, tokens)
+        wait_until(self._free)
+
+    def ahead(self, token: mx.array) -> Callable[[], int]:
+        self._submitted(1)
+        ends, read = self._free, self._inner.ahead(token)
+
+        def paced() -> int:
+            found = read()
+            wait_until(ends)
+            return found
+
+        return paced

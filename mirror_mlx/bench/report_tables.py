@@ -52,15 +52,17 @@ _CONTEND: Sequence[Column] = (
     ("load_cores", "load, cores", "{:.2f}"),
 )  # fmt: skip
 _AUTO: Sequence[Column] = (
-    ("draft", "draft", None), ("params", "parameters", "{:,}"), ("plain_tokens_per_second", "plain tok/s", "{:.1f}"),
-    ("tokens_per_second", "auto tok/s", "{:.1f}"), ("speed", "÷ plain", "{:.3f}"),
+    ("draft", "draft", None), ("params", "parameters", "{:,}"), ("target_ms", "target ms", "{:g}"),
+    ("plain_tokens_per_second", "plain tok/s", "{:.1f}"), ("tokens_per_second", "auto tok/s", "{:.1f}"),
+    ("speed", "÷ plain", "{:.3f}"),
     ("speed_min_max", "of single answers", lambda value: between(value, "{:.2f}")), ("tokens", "tokens", None),
     ("identical", "as plain", None),
 )  # fmt: skip
 _CHOICES: Sequence[Column] = (
-    ("params", "parameters", "{:,}"), ("pass_ms", "pass ms", "{:g}"), ("temperature", "temperature", "{:g}"),
-    ("prompts", "prompts", None), ("plain", "plain tok/s", "{:.1f}"), ("best", "best fixed", None),
-    ("best_rate", "tok/s", "{:.1f}"), ("auto", "auto tok/s", "{:.1f}"), ("share", "of the best", "{:.2f}"),
+    ("params", "parameters", "{:,}"), ("target_ms", "target ms", "{:g}"), ("pass_ms", "pass ms", "{:g}"),
+    ("temperature", "temperature", "{:g}"), ("prompts", "prompts", None), ("plain", "plain tok/s", "{:.1f}"),
+    ("best", "best fixed", None), ("best_rate", "tok/s", "{:.1f}"), ("auto", "auto tok/s", "{:.1f}"),
+    ("share", "of the best", "{:.2f}"), ("share_error", "±", "{:.2f}"),
     ("hybrid", "hybrid ÷ parts", "{:.2f}"), ("plan_error", "plan off by", "{:.0%}"), ("identical", "as plain", None),
 )  # fmt: skip
 _THROUGH: Sequence[Column] = (

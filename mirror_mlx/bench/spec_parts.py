@@ -1,7 +1,7 @@
 """Where a step's time went: the runtime's trace, and a submission that notes when prefix and tap were done."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import mlx.core as mx
@@ -43,6 +43,9 @@ class Parts:
         began = time.perf_counter_ns()
         self._inner.finish(suffix, tokens)
         self.suffix += time.perf_counter_ns() - began
+
+    def ahead(self, token: mx.array) -> Callable[[], int]:
+        return self._inner.ahead(token)
 
 
 def where(trace: Trace, parts: Parts) -> dict[str, float]:

@@ -15,11 +15,12 @@ import mlx.core as mx
 
 from mirror_mlx.bench import pairs, prompts
 from mirror_mlx.bench.checks import at_least
-from mirror_mlx.bench.lab import Cores, Pace, PacedDraft
+from mirror_mlx.bench.lab import Cores, Pace, PacedDraft, PacedTarget
 from mirror_mlx.bench.peers import view
 from mirror_mlx.draft import Draft
 from mirror_mlx.engine import Engine
 from mirror_mlx.sampling import Sampling
+from mirror_mlx.target.submission import for_device
 from mirror_mlx.trace import StepTrace
 from mirror_mlx.tuning.costs import Costs
 
@@ -34,6 +35,7 @@ class Settings:
     """What to measure. Raises UsageError for what is out of range.
 
     params   of the inflated target; 0: as it is
+    target_ms  how long each of the target's forwards takes (see `lab.PacedTarget`); 0: as long as it does
     pass_ms  how long each of the draft's passes takes; 0: as long as it does
     prompts  a file (see `bench.prompts.read`); None: problems made from the seed
     limit    at most so many of them; max_tokens: of each answer; rounds: how often each is decoded
@@ -42,6 +44,7 @@ class Settings:
     model: str = "demo"
     draft_model: str | None = None
     params: int = 160_000_000
+    target_ms: float = 0.0
     pass_ms: float = 10.0
     temp: float = 0.0
     prompts: str | None = None
@@ -52,7 +55,7 @@ class Settings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        at_least(self, 1e12, limit=1, max_tokens=1, rounds=1, params=0, pass_ms=0, temp=0)
+        at_least(self, 1e12, limit=1, max_tokens=1, rounds=1, params=0, target_ms=0, pass_ms=0, temp=0)
         prompts.check_share(self.held_out)
 
 
@@ -71,10 +74,13 @@ class Lab:
         self.params = self.pair.inflate(settings.params) if settings.params else 0
 
     def engine(self, draft: Draft | None, **options: Any) -> Engine:
-        pair = self.pair
+        pair, made = self.pair, for_device()
+        if self.settings.target_ms:
+            made = PacedTarget(made, self.settings.target_ms / 1e3, len(pair.model.layers))
         return Engine(
-            view(pair.model), pair.tokenizer, draft, draft_work=self.cores.for_draft, tap=pair.adapter, **options
-        )
+            view(pair.model), pair.tokenizer, draft, draft_work=self.cores.for_draft, tap=pair.adapter, submission=made,
+            **options,
+        )  # fmt: skip
 
     def draft_for(self, options: Mapping[str, Any]) -> Draft | None:
         return None if options["mode"] == "ar" else self.draft()

@@ -15,19 +15,20 @@ from mirror_mlx.errors import UsageError
 
 DESCRIPTION = """\
 Is mode "auto" ever worse than plain decoding? Drafts that are wrong, that guess, that take ten times as long and that
-die in each fiftieth step decode beside plain decoding, in turn, on the lab's pair (--params, --pass-ms) and on the pair
-as it is. With --sweep: how close is it to the best fixed setting, over sizes of the target, paces of the draft,
+die in each fiftieth step decode beside plain decoding, in turn, on the lab's pair (--params, --target-ms, --pass-ms)
+and on the pair as it is. With --sweep: how close is it to the best fixed setting, over targets, paces of the draft,
 temperatures and prompts, and how far is the throughput model off? With --windows: only windows differ, on prompts of
 both kinds. Every token is compared with plain decoding.
 """
 _HOSTILE = (
-    ("draft", "draft", "{}"), ("params", "target, parameters", "{:,}"),
+    ("draft", "draft", "{}"), ("params", "target, parameters", "{:,}"), ("target_ms", "ms", "{:g}"),
     ("plain_tokens_per_second", "plain tok/s", "{:.1f}"),
     ("tokens_per_second", "auto tok/s", "{:.1f}"), ("speed", "÷ plain", "{:.3f}"), ("median_speed", "median", "{:.3f}"),
     ("calibration_s", "calibrated in, s", "{:.1f}"), ("tokens", "tokens", "{}"), ("identical", "as plain", "{}"),
 )  # fmt: skip
 _SWEEP = (
-    ("params", "target, parameters", "{:,}"), ("pass_ms", "pass ms", "{:g}"), ("temperature", "T", "{:g}"),
+    ("params", "target, parameters", "{:,}"), ("target_ms", "ms", "{:g}"), ("pass_ms", "pass ms", "{:g}"),
+    ("temperature", "T", "{:g}"),
     ("prompts", "prompts", "{}"), ("plain", "plain tok/s", "{:.1f}"), ("best", "best fixed", "{}"),
     ("best_rate", "tok/s", "{:.1f}"), ("auto", "auto tok/s", "{:.1f}"), ("share", "of the best", "{:.2f}"),
     ("share_error", "±", "{:.2f}"), ("hybrid", "hybrid ÷ parts", "{:.2f}"), ("plan_error", "plan off by", "{:.0%}"),
@@ -48,6 +49,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("--rounds", 2, "how often each is decoded, at least"),
         ("--seed", 0, "of problems and sampling"),
     )
+    group.add_argument(
+        "--target-ms", metavar="MS", type=float, default=0.0,
+        help="time of the target's forward of one row (default: 0, its own); a sweep has its own",
+    )  # fmt: skip
     group.add_argument(
         "--temp", metavar="N", type=float, default=0.0, help="temperature (default: 0); a sweep has 0, 1"
     )

@@ -1,6 +1,6 @@
 """How the target's work reaches its device: when the prefix, the tap and the suffix are submitted."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import mlx.core as mx
@@ -9,16 +9,26 @@ from mirror_mlx.target.stages import arrays
 
 
 class Submission(Protocol):
-    """`begin` returns once the prefix and the tap are on their way, `finish` once the tokens are there."""
+    """`begin` returns once the prefix and the tap are on their way, `finish` once the tokens are there. `ahead` puts a
+    step of plain decoding on its way, and returns what waits for its token."""
 
     eager: bool
     """Whether the tap's values are there when `begin` returns."""
 
     def begin(self, prefix: Sequence[Any], tap: Sequence[mx.array], tokens: mx.array) -> None: ...
     def finish(self, suffix: Sequence[Any], tokens: mx.array) -> None: ...
+    def ahead(self, token: mx.array) -> Callable[[], int]: ...
 
 
-class Whole:
+class _Plain:
+    """Plain decoding is the same on all devices: a step is one piece."""
+
+    def ahead(self, token: mx.array) -> Callable[[], int]:
+        mx.async_eval(token)
+        return lambda: int(token.item())
+
+
+class Whole(_Plain):
     """For a GPU: everything is submitted at once. A wait between layers would leave the device idle."""
 
     eager = False
@@ -31,7 +41,7 @@ class Whole:
         mx.eval(tokens)
 
 
-class LayerByLayer:
+class LayerByLayer(_Plain):
     """For the CPU: MLX allows ten tasks in flight over all streams together, so a graph that is queued whole starves
     the draft's stream (docs/log.md). One layer is in flight at a time."""
 

@@ -21,6 +21,7 @@ from mirror_mlx.target.submission import Submission, for_device
 from mirror_mlx.target.tap import TapAdapter
 
 Progress = Callable[[int, int], None]
+_Ahead = tuple[mx.array, mx.array, Callable[[], int]]
 
 
 class Target:
@@ -262,16 +263,16 @@ class Target:
         fed, position = [*self._replay, tokens[-1]], len(tokens)
         eager = bool(self._sampler.sampling.logits_processors)  # they look at the tokens themselves
         self._replay, self._checkpoint, self._in_flight = [], None, True
-        ahead: tuple[mx.array, mx.array] | None = self._submit(mx.array([fed]), position, tokens)
+        ahead: _Ahead | None = self._submit(mx.array([fed]), position, tokens)
         done = 0
         while done < count:
             done += 1
             count += more() if done == count else 0
             assert ahead is not None
-            (chosen, logits), ahead = ahead, None
+            (chosen, logits, read), ahead = ahead, None
             if done < count and not eager:
                 ahead = self._submit(chosen[None], position + done, tokens)
-            token = int(chosen.item())
+            token = read()
             # Between yields the cache holds what has been fed: with a step ahead, the token being yielded too.
             self._cached += [*fed, token] if ahead is not None else fed
             fed, self._in_flight = [] if ahead is not None else [token], False
@@ -281,15 +282,14 @@ class Target:
                 ahead = self._submit(mx.array([[token]]), position + done, tokens)
         self._in_flight = False
 
-    def _submit(self, inputs: mx.array, position: int, tokens: Sequence[int]) -> tuple[mx.array, mx.array]:
-        """One plain step under way: its token [1] and logits [1, V]."""
+    def _submit(self, inputs: mx.array, position: int, tokens: Sequence[int]) -> _Ahead:
+        """One plain step under way: its token [1], its logits [1, V], and what waits for the token and reads it."""
         assert self._sampler is not None
         with stepwise(self.cache):
             logits = self.model(inputs, cache=self.cache)[0, -1:]
         self.kv.quantise(self.cache)
         chosen = self._sampler.choose(logits, [position], tokens)
-        mx.async_eval(chosen)
-        return chosen, logits
+        return chosen, logits, self._submission.ahead(chosen)
 
     def commit(self, outcome: Outcome) -> None:
         """Keep the pending token and the accepted proposals, roll back the rest."""
