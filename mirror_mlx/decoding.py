@@ -224,6 +224,7 @@ class Decoding:
             max_roots=setting.roots,
             tap=self._target.tap_refusal is None,
             late=setting.late,
+            stops=self._eos,
             fan_out=None if serial else self._fan.of(len(window.tokens) + 1, setting.roots // (1 + both)),
         )
 

@@ -10,7 +10,7 @@
 arrive at any time and in any order: the tap and the outcome come from the other device.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
@@ -77,6 +77,7 @@ class Plan:
     kappa       roots of each row and predictor
     max_roots   all roots of a step together
     tap         whether a tap will come
+    stops       tokens that end the text: nothing is prepared for what would follow them
     """
 
     window: tuple[int, ...]
@@ -89,6 +90,7 @@ class Plan:
     tap: bool = True
     late: int | None = None
     fan_out: tuple[int, ...] | None = None
+    stops: Collection[int] = ()
 
 
 class Round:
@@ -97,7 +99,7 @@ class Round:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.state = State.FRESH
-        self.cache = SpeculationCache(plan.length, plan.vocab_size)
+        self.cache = SpeculationCache(plan.length, plan.vocab_size, plan.stops)
         self._outcome: Outcome | None = None
         self._tap: Candidates | None = None
         self._draft: Candidates | None = None
@@ -220,6 +222,8 @@ class Round:
     @property
     def _drafts_late(self) -> bool:
         """Whether proposals are still wanted once the outcome is known."""
+        if self._outcome is not None and self._ends(self._outcome.key):
+            return False
         return self.plan.fallback == "jit" and self.plan.length > 0 and self.plan.late != 0
 
     @property
@@ -237,4 +241,9 @@ class Round:
     def _queue(self, candidates: Candidates, budget: int, fan_out: Sequence[int] | None = None) -> None:
         taken = {*self.cache.keys, *(root.key for root in self._unopened)}
         found = roots(candidates, self.plan.window, self.plan.kappa, taken)
-        self._unopened += allocate(found, budget, fan_out)
+        self._unopened += allocate([root for root in found if not self._ends(root.key)], budget, fan_out)
+
+    def _ends(self, outcome: Key) -> bool:
+        """Whether the text ends with this outcome, or before it."""
+        row, token = outcome
+        return token in self.plan.stops or any(proposed in self.plan.stops for proposed in self.plan.window[:row])

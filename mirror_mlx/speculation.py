@@ -1,6 +1,6 @@
 """The speculation cache of one step: outcome → the window that would follow it."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from mirror_mlx.messages import Key, Source, Window
@@ -9,13 +9,15 @@ from mirror_mlx.messages import Key, Source, Window
 class SpeculationCache:
     """Windows under construction, one for each root, each up to `length` tokens.
 
-    A window is *open* while it may still grow. It closes when it is full, when a proposal is no token of the target
-    (an id outside `[0, vocab_size)` must never reach the target's embedding), or when the draft gives it nothing.
+    A window is *open* while it may still grow. It closes when it is full, when the text would end there (a token of
+    `stops`), when a proposal is no token of the target (an id outside `[0, vocab_size)` must never reach the target's
+    embedding), or when the draft gives it nothing.
     """
 
-    def __init__(self, length: int, vocab_size: int) -> None:
+    def __init__(self, length: int, vocab_size: int, stops: Collection[int] = ()) -> None:
         self._length = length
         self._vocab_size = vocab_size
+        self._stops = stops
         self._windows: dict[Key, list[int]] = {}
         self._sure: dict[Key, list[float]] = {}
         self._laws: dict[Key, list[Any]] = {}
@@ -64,9 +66,10 @@ class SpeculationCache:
                 self._open.pop(key, None)
                 return
             window.append(int(token))
-            if len(window) == self._length:
-                break
-        if not tokens or len(window) == self._length:
+            if len(window) == self._length or token in self._stops:
+                self._open.pop(key, None)
+                return
+        if not tokens:
             self._open.pop(key, None)
 
     def finished(self, key: Key) -> bool:

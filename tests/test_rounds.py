@@ -25,6 +25,7 @@ def plans(draw):
         kappa=draw(st.integers(1, 4)),
         max_roots=draw(st.integers(1, 12)),
         tap=draw(st.booleans()),
+        stops=draw(st.frozensets(st.integers(0, V - 1), max_size=3)),
     )
 
 
@@ -32,6 +33,11 @@ def plans(draw):
 def candidates(draw, rows):
     tokens = [draw(st.lists(st.integers(0, V - 1), min_size=1, max_size=4, unique=True)) for _ in range(rows)]
     return Candidates(tokens, [[1 / (i + 2) for i in range(len(row))] for row in tokens], [0.5] * (rows - 1))
+
+
+def ends(plan, key):
+    """Whether the text is over with this outcome."""
+    return key[1] in plan.stops or not plan.stops.isdisjoint(plan.window[: key[0]])
 
 
 @given(plans(), st.data())
@@ -63,6 +69,7 @@ def test_every_order_of_facts_ends_in_the_right_window(plan, data):
             case Expand(opened):
                 assert len({root.key for root in opened}) == len(opened)
                 assert known or len(round_.cache) + len(opened) <= plan.max_roots
+                assert not any(ends(plan, root.key) for root in opened)
                 round_.expanded(opened)
             case Advance(keys):
                 assert keys
@@ -75,8 +82,10 @@ def test_every_order_of_facts_ends_in_the_right_window(plan, data):
                 assert accepted == outcome.accepted
                 expected = tuple(continuation(outcome.key, i) for i in range(len(window.tokens)))
                 assert window.tokens == expected
-                if plan.fallback == "jit":
-                    assert len(window.tokens) == plan.length
+                assert not any(token in plan.stops for token in window.tokens[:-1])
+                if plan.fallback == "jit" and not ends(plan, outcome.key):
+                    assert len(window.tokens) == plan.length or window.tokens[-1] in plan.stops
+                assert not (window.tokens and ends(plan, outcome.key))
                 assert (window.source in ("hit", "partial")) == predicted
                 assert round_.state is State.SETTLED
                 return

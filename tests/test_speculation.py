@@ -4,9 +4,13 @@ from hypothesis import strategies as st
 from mirror_mlx.speculation import SpeculationCache
 
 
-@given(st.integers(0, 6), st.lists(st.lists(st.integers(-2, 12), max_size=3), max_size=10))
-def test_windows_hold_only_the_targets_tokens_and_never_too_many(length, passes):
-    cache = SpeculationCache(length, vocab_size=10)
+@given(
+    st.integers(0, 6),
+    st.lists(st.lists(st.integers(-2, 12), max_size=3), max_size=10),
+    st.frozensets(st.integers(0, 9), max_size=2),
+)
+def test_windows_hold_only_the_targets_tokens_and_end_with_the_text(length, passes, stops):
+    cache = SpeculationCache(length, 10, stops)
     cache.open((0, 1))
     flat = []
     for proposed in passes:
@@ -14,7 +18,8 @@ def test_windows_hold_only_the_targets_tokens_and_never_too_many(length, passes)
             flat += proposed or [-1]
             cache.extend((0, 1), proposed)
     wrong = next((i for i, token in enumerate(flat) if not 0 <= token < 10), len(flat))
-    assert cache.get((0, 1)) == tuple(flat[: min(wrong, length)])
+    end = next((i + 1 for i, token in enumerate(flat) if token in stops), len(flat))
+    assert cache.get((0, 1)) == tuple(flat[: min(wrong, end, length)])
 
 
 def test_a_miss_is_none_and_a_window_without_length_is_finished_at_once():
