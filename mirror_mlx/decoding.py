@@ -20,7 +20,7 @@ from mirror_mlx.target import Target
 from mirror_mlx.target.target import Progress
 from mirror_mlx.trace import StepTrace, Trace, clock
 from mirror_mlx.tuning.fanout import Fan
-from mirror_mlx.tuning.policy import Ask, Policy, Probed, Stepped
+from mirror_mlx.tuning.policy import Ask, Passed, Policy, Probed, Stepped
 from mirror_mlx.tuning.tally import Tally
 from mirror_mlx.tuning.throughput import Setting
 from mirror_mlx.verify import shorten, verify
@@ -325,7 +325,10 @@ def _tapped(setting: Setting) -> bool:
 
 def _fact(setting: Setting, ticket: Ticket | None, note: StepTrace, made: Window) -> Stepped:
     """What the policy is told of a step, all but how long it was. made: the next window, before it is cut."""
-    first = ticket.passes[0] if ticket is not None and ticket.passes else None
+    passed = [
+        Passed(one.ns / 1e6, one.branches - one.fresh * (1 - setting.short), one.rows, not one.late)
+        for one in (ticket.passes if ticket is not None else ())
+    ]
     return Stepped(
         setting,
         length=len(note.window.tokens),
@@ -337,9 +340,7 @@ def _fact(setting: Setting, ticket: Ticket | None, note: StepTrace, made: Window
         opened=ticket.roots if ticket is not None else 0,
         own=ticket.round.own if ticket is not None else 0,
         place=None if ticket is None or note.next not in HITS else ticket.round.cache.place(note.outcome.key),
-        one_pass=None if first is None else first.ns / 1e6,
-        branches=1 if first is None else first.branches - first.fresh * (1 - setting.short),
-        rows=0 if first is None else first.rows,
+        passed=passed,
         by=note.window.source,
         opening=note.step == 0,
         drafted=len(made.tokens),

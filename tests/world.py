@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from mirror_mlx.tuning.costs import Costs, DraftCosts
 from mirror_mlx.tuning.curve import Curve
-from mirror_mlx.tuning.policy import Probed, Stepped
+from mirror_mlx.tuning.policy import Passed, Probed, Stepped
 from mirror_mlx.tuning.tally import Plained
 from mirror_mlx.tuning.throughput import Setting, predict
 
@@ -88,7 +88,7 @@ class World:
         return Stepped(
             setting, length, self.accepted(length), target=target, whole=whole, source="hit" if hit else "jit",
             opened=setting.roots if mirror else 0, own=setting.roots // 2 if mirror else 0, place=place,
-            one_pass=draft.one.at(8), branches=8,
+            passed=[Passed(draft.one.at(8), 8)],
         )  # fmt: skip
 
 

@@ -224,25 +224,26 @@ class Governor:
             return
         self._observed.verified(fact)
         self._observed.drafted(fact.setting.way, fact.drafted, fact.passes)
-        if fact.one_pass is not None and fact.setting.way in self.costs.drafts:
-            self._known, mirror = True, fact.setting.mode == "mirror"
-            self._observed.passed(fact.setting.way, fact.one_pass, fact.branches, fact.rows, beside=mirror)
+        if fact.passed and fact.setting.way in self.costs.drafts:
+            self._known = True
+            self._observed.passed(fact.setting.way, fact.passed)
         expected = predict(self._observed.during(fact), fact.setting, self._beliefs.of(fact.setting))
         self._observed.lasted(fact, expected.hit if fact.source in HITS else expected.miss)
         self._spend(fact, (fact.accepted + 1) * self.costs.plain)
         self._steps += 1
-        if self._steps <= _NEW or self._steps % _JUDGE == 0:
-            self._judge()
+        varied = fact.setting != self._setting
+        if varied or self._steps <= _NEW or self._steps % _JUDGE == 0:
+            self._judge(look=varied)
         self._varied = self._varying.next(self._setting, self._rate_of)
 
     def _spend(self, fact: Stepped, worth: float) -> None:
         self._budget.spend(fact.whole, worth, self.costs.plain)
 
-    def _judge(self) -> None:
-        """Is it worth it, and is there something better?"""
+    def _judge(self, look: bool = False) -> None:
+        """Is it worth it, and is there something better? look: something else was done, and is known better now."""
         self._rescale()
         self._rate = self._rate_of(self._setting)
-        if self.gain < 1.0 or self._steps in _EARLY or self._steps % _LOOK == 0:
+        if look or self.gain < 1.0 or self._steps in _EARLY or self._steps % _LOOK == 0:
             self._look()
         if self.gain < 1.0 and not self._doubt.learning(self._steps):
             self.park(f"{self.gain:.2f} × plain expected")

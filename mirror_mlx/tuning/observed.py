@@ -3,11 +3,12 @@ different kinds have shown. Pure: facts in, `Costs` out.
 """
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
 
 from mirror_mlx.tuning.costs import Costs, Kind, Way
 from mirror_mlx.tuning.curve import Curve
-from mirror_mlx.tuning.policy import Stepped
+from mirror_mlx.tuning.policy import Passed, Stepped
 from mirror_mlx.tuning.running import Ratio, Shape
 from mirror_mlx.tuning.tally import Plained
 
@@ -15,6 +16,7 @@ _HINDERED = 3.0  # times as long as alone a pass may take beside plain decoding;
 _SLOW = 1.5  # times what a pass took when it was calibrated
 _KEEP = 0.97  # of what windows came to, with each newer one
 _KNOWN = 12.0  # passes that calibration counts for
+_FORGET = 0.98  # of what there was to a step of another kind, with each step
 _FASTER = 0.75  # of what was calibrated: it was disturbed then
 
 
@@ -28,15 +30,19 @@ class Observed:
         self._probing: float | None = None  # a pass beside plain decoding ÷ beside nothing
         self._drafted = {way: (_KNOWN * one.tokens, _KNOWN) for way, one in costs.drafts.items() if way[1]}
         self._shape = Shape(costs.verify)
+        self._ones = {way: Shape(draft.one) for way, draft in costs.drafts.items()}
+        self._glues = {way: Shape(draft.glue) for way, draft in costs.drafts.items()}
         self._hindered = Ratio(costs.slower)  # a plain token beside the draft ÷ alone
         self._slower = Shape(Curve.of({1: costs.slower}))  # what a verification takes beside the draft ÷ alone
 
     def rescale(self) -> None:
         base, slow = self._base, self._draft.value
         drafts = {
-            way: replace(draft, glue=draft.glue.scaled(slow), one=draft.one.scaled(slow), tokens=self._tokens(way))
-            for way, draft in base.drafts.items()
-        }
+            way: replace(
+                draft, glue=self._glues[way].curve.scaled(slow), one=self._ones[way].curve.scaled(slow),
+                tokens=self._tokens(way),
+            ) for way, draft in base.drafts.items()
+        }  # fmt: skip
         slow = self._target.value
         self.costs = replace(
             base, plain=base.plain * self._plain_now, verify=self._shape.curve.scaled(slow), tap=base.tap * slow,
@@ -81,14 +87,25 @@ class Observed:
         return replace(self.costs, verify=Curve.of({1: fact.target}), tap=0.0, slower=1.0, more={})
 
     def lasted(self, fact: Stepped, expected: float) -> None:
-        """A step, where `during` makes so many ms of it: there is more to one than its parts."""
+        """A step, where `during` makes so many ms of it: there is more to one than its parts. What that was of another
+        kind is long past at some time, and that kind worth another look."""
+        for kind, ratio in self._steps.items():
+            if kind != fact.setting.kind:
+                self._steps[kind] = Ratio(1 + _FORGET * (ratio.value - 1))
         self._steps[fact.setting.kind].saw(fact.whole / max(expected, 1e-9))
 
-    def passed(self, way: Way, ms: float, branches: float, rows: int = 0, *, beside: bool) -> None:
-        """One of the draft's passes, over so many branches and rows of the window, beside a verification or not."""
-        draft = self._base.drafts[way]
-        expected = max(draft.one.at(branches), draft.glue.at(rows) if rows else 0.0)
-        self._draft.saw(ms / max(expected * (draft.slower if beside else 1.0), 1e-9))
+    def passed(self, way: Way, made: Sequence[Passed]) -> None:
+        """The draft's passes of a step. As with the target: whether so many branches take longer than was calibrated,
+        or everything does, is not said by one step alone, but by others."""
+        one, glue, slower = self._ones[way], self._glues[way], self._base.drafts[way].slower
+        before, all_of_them = self._draft.value, 0.0
+        for passed in made:
+            bare, whole = one.curve.at(passed.branches), glue.curve.at(passed.rows) if passed.rows else 0.0
+            expected = max(bare, whole, 1e-9) * (slower if passed.beside else 1.0)
+            all_of_them += expected
+            shape, count = (one, passed.branches) if bare > whole else (glue, passed.rows)
+            shape.saw(count, passed.ms / expected / before, 1 / len(made))
+        self._draft.saw(sum(passed.ms for passed in made) / all_of_them)
 
     def probed(self, way: Way, ms: float) -> bool:
         """One of its passes beside plain decoding, which takes longer there, how much is not calibrated: the first one

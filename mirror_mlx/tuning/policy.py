@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from mirror_mlx.messages import Source
 from mirror_mlx.tuning.costs import Way
@@ -42,8 +42,8 @@ class Stepped:
     length       proposals verified, of which `accepted` held; `confidences`: the draft's own probability of each;
                  by: where they came from
     source       of the next window; opened, own: roots in all and the draft's own; place: which one it was
-    target       the target's part; whole: until the next step began; one_pass: of the draft, over as much as so many
-                 `branches` are and so many of the window's `rows`; None: it made none
+    target       the target's part; whole: until the next step began
+    passed       the draft's passes
     opening      whether it is a request's first, in which the target has the end of the prompt to do as well
     drafted      proposals of the next window, in so many `passes` for it
     """
@@ -58,13 +58,21 @@ class Stepped:
     opened: int = 0
     own: int = 0
     place: int | None = None
-    one_pass: float | None = None
-    branches: float = 1.0
-    rows: int = 0
+    passed: Sequence["Passed"] = ()
     by: Source = "none"
     opening: bool = False
     drafted: int = 0
     passes: int = 0
+
+
+class Passed(NamedTuple):
+    """One of the draft's passes: ms, over as much as so many branches are, and so many of the window's rows that no
+    pass had carried. beside: the target was at work."""
+
+    ms: float
+    branches: float
+    rows: int = 0
+    beside: bool = False
 
 
 @dataclass(frozen=True, slots=True)

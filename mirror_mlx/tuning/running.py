@@ -35,17 +35,23 @@ class Acceptance:
     prior   what is believed before anything was seen
     weight  as if so many had been seen
 
+    A place that was seen seldom is taken to be as all places are together: who proposes a few tokens learns what more
+    of them would be worth.
+
     >>> seen = Acceptance(prior=0.5, weight=2.0)
     >>> for _ in range(200):
     ...     seen.saw(length=3, accepted=2)
-    >>> [round(share, 2) for share in seen.alive(4)]
-    [1.0, 1.0, 0.0, 0.0]
+    >>> [round(share, 1) for share in seen.alive(3)]
+    [1.0, 0.9, 0.1]
     """
 
-    def __init__(self, prior: float | Sequence[float] = 0.6, weight: float = 4.0) -> None:
-        given = [prior] if isinstance(prior, int | float) else list(prior)
-        self._held = [share * weight for share in given]
-        self._tried = [weight for _ in given]
+    _KEEP_ALL = 0.99
+    _WEIGHT = 4.0
+
+    def __init__(self, prior: float = 0.6, weight: float = 4.0) -> None:
+        self._all = (prior * weight, weight)
+        self._held: list[float] = []
+        self._tried: list[float] = []
 
     def saw(self, length: int, accepted: int, beyond: float | None = None) -> None:
         """A window of `length` proposals was verified. beyond: how likely the next one was to hold, which was cut off;
@@ -56,15 +62,16 @@ class Acceptance:
     def counted(self, place: int, held: float) -> None:
         """A proposal at this place, which verification came to or would have come to."""
         while place >= len(self._held):
-            self._held.append(self._held[-1])
-            self._tried.append(self._tried[-1])
+            self._held.append(0.0)
+            self._tried.append(0.0)
         self._held[place] = _KEEP * self._held[place] + held
         self._tried[place] = _KEEP * self._tried[place] + 1
+        self._all = self._KEEP_ALL * self._all[0] + held, self._KEEP_ALL * self._all[1] + 1
 
     def rate(self, place: int) -> float:
-        """Those beyond are taken to be as the last."""
-        place = min(place, len(self._held) - 1)
-        return self._held[place] / self._tried[place]
+        all_held, all_tried = self._all
+        held, tried = (self._held[place], self._tried[place]) if place < len(self._held) else (0.0, 0.0)
+        return (held + self._WEIGHT * all_held / all_tried) / (tried + self._WEIGHT)
 
     def alive(self, count: int) -> list[float]:
         """The probability that at least 1, 2, … `count` proposals hold."""

@@ -26,16 +26,17 @@ class Varying:
         self._alike += 1
         if self._alike < _VARY or setting.mode == "ar":
             return None
-        other = self._other(setting)
+        other = self._other(setting, rate)
         if rate(setting) / rate(other) - 1 > _VARIED * (self._steps - self._last.get(other.mode, 0)):
             return None
         self._alike, self._last[other.mode] = 0, self._steps
         return other
 
-    def _other(self, setting: Setting) -> Setting:
+    def _other(self, setting: Setting, rate: Callable[[Setting], float]) -> Setting:
         turn, lengths = self._steps // _VARY, self._reach.lengths()
         if setting.mode == "sd" and self._reach.predictors and turn % 4 < 2:
-            return beside(self._reach, setting, self._reach.predictors[0])
+            named = (beside(self._reach, setting, predictor) for predictor in self._reach.predictors)
+            return max((replace(one, roots=n) for one in named for n in self._reach.counts()), key=rate)
         place = lengths.index(setting.length) + (1 if turn % 2 else -1)
         length = lengths[min(max(place, 0), len(lengths) - 1)]
         late = length if setting.mode == "sd" else min(length, setting.late)
