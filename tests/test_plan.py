@@ -90,7 +90,7 @@ def test_the_sweep_has_thirty_settings():
 
 
 def test_hostile_drafts_on_a_tiny_pair(capsys, tmp_path, monkeypatch):
-    monkeypatch.setattr(turns, "LEAST_S", 0.0)
+    monkeypatch.setattr(turns, "MOST_S", 0.0)
     folder = models.pair(tmp_path / "pair", says="abcdefghijklmnop.")
     words = ["bench", "auto", "--model", str(folder), "--params", "0", "--limit", "1", "--rounds", "1"]
     assert main([*words, "--max-tokens", "24", "--json"]) == 0
@@ -118,12 +118,22 @@ def test_one_answer_that_was_disturbed_is_no_difference():
     assert turns.uncertainty(taking(1.0, 1.0), taking(3.0, 5.0)) == pytest.approx(1.0)
 
 
+def test_a_long_prompt_counts_for_its_time():
+    def taking(*seconds):
+        return [turns.Answer(10, one, (), prompt=prompt) for prompt, one in enumerate(seconds)]
+
+    one, other = taking(1.0, 10.0), taking(2.0, 10.0)
+    assert turns.times_as_fast(one, other) == pytest.approx(12 / 11)
+    assert turns.uncertainty(one, other) is None
+    assert turns.uncertainty([*one, *taking(1.0, 10.0)], [*other, *taking(2.0, 10.0)]) == 0
+
+
 def test_a_sweep_is_kept_and_goes_on(capsys, tmp_path, monkeypatch):
     fixed = {name: FIXED[name] for name in ("ar", "sd 3", "mirror main 4")}
     monkeypatch.setattr(choices, "FIXED", fixed)
     monkeypatch.setattr(choices, "TARGETS", ((0, 1.0),))
     monkeypatch.setattr(choices, "PACES", (0.0,))
-    monkeypatch.setattr(turns, "LEAST_S", 0.0)
+    monkeypatch.setattr(turns, "MOST_S", 0.0)
     folder, out = models.pair(tmp_path / "pair", says="abcdefghijklmnop."), tmp_path / "out"
     words = ["bench", "auto", "--sweep", "--model", str(folder), "--limit", "1", "--rounds", "1", "--json"]
     words += ["--max-tokens", "16"]

@@ -10,12 +10,13 @@ from mirror_mlx import blas
 from mirror_mlx.bench import turns
 from mirror_mlx.bench.hostile import KINDS, Dying, hostile
 from mirror_mlx.bench.lab import Others
-from mirror_mlx.bench.turns import Answer, Lab, Report, Settings, identical, in_turn, rate, setup, told, warm
+from mirror_mlx.bench.turns import Answer, Lab, Report, Settings
 
 
 def hostile_rows(settings: Settings, report: Report = lambda done, what: None) -> dict[str, Any]:
     """`drafts`: for each kind of hostile draft, on the lab's pair and on the pair as it is, how "auto" compares with
-    plain decoding. speed: seconds of plain decoding ÷ seconds of auto, over all answers; spread: of single answers."""
+    plain decoding. speed: auto's tokens a second ÷ plain decoding's, and its standard error; the rest is of single
+    answers."""
     blas.set_threads(1)
     rows, done = [], 0
     asked = settings.params, settings.target_ms
@@ -33,23 +34,23 @@ def hostile_rows(settings: Settings, report: Report = lambda done, what: None) -
                     calibrated = time.perf_counter() - began
                     if isinstance(draft, Dying):
                         draft.mortal = True
-                    warm((plain, auto), lab)
-                    engines, said = {"ar": plain, "auto": auto}, told(report, done, kind)
-                    found = in_turn(engines, lab, settings.rounds, said, seconds=turns.LEAST_S)
+                    turns.warm((plain, auto), lab)
+                    engines, said = {"ar": plain, "auto": auto}, turns.told(report, done, kind)
+                    found = turns.in_turn(engines, lab, settings.rounds, said, against="auto")
                     done += settings.rounds * len(lab.asked) * 2
                     rows.append(
                         {"params": lab.params, "target_ms": forward, "draft": kind, "calibration_s": calibrated}
                         | _compared(found) | {"other_programs_cores": others.cores()}
                     )  # fmt: skip
-    return {"setup": setup(settings), "drafts": rows}
+    return {"setup": turns.setup(settings), "drafts": rows}
 
 
 def _compared(found: Mapping[str, Sequence[Answer]]) -> dict[str, Any]:
     plain, auto = found["ar"], found["auto"]
     ratios = [one.seconds / other.seconds for one, other in zip(plain, auto, strict=True)]
     return {
-        "plain_tokens_per_second": rate(plain), "tokens_per_second": rate(auto),
-        "speed": sum(a.seconds for a in plain) / sum(a.seconds for a in auto),
+        "plain_tokens_per_second": turns.rate(plain), "tokens_per_second": turns.rate(auto),
+        "speed": turns.times_as_fast(auto, plain), "speed_error": turns.uncertainty(auto, plain),
         "median_speed": median(ratios), "speed_min_max": [min(ratios), max(ratios)],
-        "tokens": sum(a.tokens for a in auto), "identical": identical(found),
+        "tokens": sum(a.tokens for a in auto), "identical": turns.identical(found),
     }  # fmt: skip

@@ -55,7 +55,8 @@ _AUTO: Sequence[Column] = (
     ("draft", "draft", None), ("params", "parameters", "{:,}"), ("target_ms", "target ms", "{:g}"),
     ("plain_tokens_per_second", "plain tok/s", "{:.1f}"), ("tokens_per_second", "auto tok/s", "{:.1f}"),
     ("speed", "÷ plain", "{:.3f}"),
-    ("speed_min_max", "of single answers", lambda value: between(value, "{:.2f}")), ("tokens", "tokens", None),
+    ("speed_error", "±", "{:.3f}"), ("speed_min_max", "of single answers", lambda value: between(value, "{:.2f}")),
+    ("tokens", "tokens", None),
     ("identical", "as plain", None),
 )  # fmt: skip
 _CHOICES: Sequence[Column] = (

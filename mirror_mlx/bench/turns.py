@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import count
 from math import sqrt
-from statistics import fmean, median, stdev
+from statistics import fmean, median, variance
 from typing import Any
 
 import mlx.core as mx
@@ -25,9 +25,10 @@ from mirror_mlx.trace import StepTrace
 from mirror_mlx.tuning.costs import Costs
 
 Report = Callable[[int, str], None]
-LEAST_S = 45.0
-"""For so many seconds at least engines are compared: an answer of half a second says little on a machine with
-neighbours."""
+LEAST_S, MOST_S = 30.0, 90.0
+PRECISE = 0.015
+"""Engines are compared until the standard error is that, for so many seconds at least and at most: an answer of half a
+second says little on a machine with neighbours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,15 +125,15 @@ def in_turn(
     rounds: int,
     report: Callable[[int, str], None],
     between: Callable[[], object] = lambda: None,
-    seconds: float = 0.0,
+    against: str | None = None,
 ) -> dict[str, list[Answer]]:
-    """Every prompt by every engine, round after round; who begins changes. between: done before each prompt; seconds:
-    there are more rounds until so many have passed."""
+    """Every prompt by every engine, round after round; who begins changes. between: done before each prompt; against:
+    there are more rounds until it is known how the others compare with that one."""
     s, began = lab.settings, time.perf_counter()
     found: dict[str, list[Answer]] = {name: [] for name in engines}
     done, names = 0, list(engines)
     for number in count():
-        if number >= rounds and time.perf_counter() - began > seconds:
+        if number >= rounds and (against is None or _known(found, against, time.perf_counter() - began)):
             break
         for prompt, asked in enumerate(lab.asked):
             between()
@@ -163,21 +164,42 @@ def rate(of: Sequence[Answer]) -> float:
 
 
 def times_as_fast(of: Sequence[Answer], others: Sequence[Answer]) -> float:
-    """The mean over prompts that both decoded one soon after the other, as neighbours' load has changed little then;
-    without the quarter at either end."""
-    found = sorted(_paired(of, others))
-    quarter = len(found) // 4
-    return fmean(found[quarter : len(found) - quarter])
+    """Tokens a second ÷ the others'. Of each prompt it is the mean over answers that both gave one soon after the
+    other, as neighbours' load has changed little then, without the quarter at either end."""
+    found = _by_prompt(of, others)
+    theirs = sum(usual for usual, _ in found)
+    return theirs / sum(usual / _middle(ratios) for usual, ratios in found)
 
 
 def uncertainty(of: Sequence[Answer], others: Sequence[Answer]) -> float | None:
-    """The standard error of that, or somewhat more; None: there is but one."""
-    found = _paired(of, others)
-    return stdev(found) / sqrt(len(found)) if len(found) > 1 else None
+    """The standard error of that, or somewhat more; None: no prompt has been answered twice."""
+    found = _by_prompt(of, others)
+    twice = [ratios for _, ratios in found if len(ratios) > 1]
+    if not twice:
+        return None
+    spread = sum((len(ratios) - 1) * variance(ratios) for ratios in twice) / sum(len(ratios) - 1 for ratios in twice)
+    whole = sum(usual for usual, _ in found)
+    return sqrt(sum((usual / whole) ** 2 * spread / len(ratios) for usual, ratios in found))
 
 
-def _paired(of: Sequence[Answer], others: Sequence[Answer]) -> list[float]:
-    return [other.seconds / one.seconds for one, other in zip(of, others, strict=True)]
+def _known(found: Mapping[str, Sequence[Answer]], one: str, seconds: float) -> bool:
+    if not LEAST_S <= seconds < MOST_S:
+        return seconds >= MOST_S
+    errors = [uncertainty(found[one], of) for name, of in found.items() if name != one]
+    return all(error is not None and error <= PRECISE for error in errors)
+
+
+def _by_prompt(of: Sequence[Answer], others: Sequence[Answer]) -> list[tuple[float, list[float]]]:
+    """Of each: what the others usually took, s, and what they took ÷ what these did."""
+    found: defaultdict[int, list[tuple[float, float]]] = defaultdict(list)
+    for one, other in zip(of, others, strict=True):
+        found[one.prompt].append((other.seconds, other.seconds / one.seconds))
+    return [(median(s for s, _ in pairs), [ratio for _, ratio in pairs]) for pairs in found.values()]
+
+
+def _middle(ratios: Sequence[float]) -> float:
+    quarter = len(ratios) // 4
+    return fmean(sorted(ratios)[quarter : len(ratios) - quarter])
 
 
 def identical(found: Mapping[str, Sequence[Answer]]) -> bool:

@@ -23,7 +23,7 @@ both kinds. Every token is compared with plain decoding.
 _HOSTILE = (
     ("draft", "draft", "{}"), ("params", "target, parameters", "{:,}"), ("target_ms", "ms", "{:g}"),
     ("plain_tokens_per_second", "plain tok/s", "{:.1f}"),
-    ("tokens_per_second", "auto tok/s", "{:.1f}"), ("speed", "÷ plain", "{:.3f}"), ("median_speed", "median", "{:.3f}"),
+    ("tokens_per_second", "auto tok/s", "{:.1f}"), ("speed", "÷ plain", "{:.3f}"), ("speed_error", "±", "{:.3f}"),
     ("calibration_s", "calibrated in, s", "{:.1f}"), ("tokens", "tokens", "{}"), ("identical", "as plain", "{}"),
 )  # fmt: skip
 _SWEEP = (
