@@ -326,7 +326,7 @@ def _tapped(setting: Setting) -> bool:
 def _fact(setting: Setting, ticket: Ticket | None, note: StepTrace, made: Window) -> Stepped:
     """What the policy is told of a step, all but how long it was. made: the next window, before it is cut."""
     passed = [
-        Passed(one.ns / 1e6, one.branches - one.fresh * (1 - setting.short), one.rows, not one.late)
+        Passed(one.ns / 1e6, setting.load(one.branches, one.fresh, one.second), one.rows, not one.late)
         for one in (ticket.passes if ticket is not None else ())
     ]
     return Stepped(

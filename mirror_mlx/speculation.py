@@ -30,9 +30,9 @@ class SpeculationCache:
     def __len__(self) -> int:
         return len(self._windows)
 
-    def begun(self, key: Key) -> bool:
-        """Whether a pass has been made for this window."""
-        return key in self._passes
+    def passes(self, key: Key) -> int:
+        """How many have been made for this window."""
+        return self._passes.get(key, 0)
 
     @property
     def keys(self) -> tuple[Key, ...]:

@@ -26,11 +26,12 @@ Work = Callable[[], AbstractContextManager[Any]]
 
 
 class Pass(NamedTuple):
-    """Over so many branches, of which it was the first for `fresh`, and so many of the trunk's rows that no pass had
-    carried; ns. late: the outcome was known when it began."""
+    """Over so many branches, of which it was the first for `fresh` and the second for `second`, and so many of the
+    trunk's rows that no pass had carried; ns. late: the outcome was known when it began."""
 
     branches: int
     fresh: int
+    second: int
     rows: int
     ns: int
     late: bool
@@ -263,10 +264,10 @@ class Worker:
                 round_.expanded(action.roots)
             elif isinstance(action, Advance):
                 keys = action.keys[:width]  # where not all fit a pass, the first are served to their end
-                fresh, late = sum(not round_.cache.begun(key) for key in keys), not round_.awaits_outcome
+                made, late = [round_.cache.passes(key) for key in keys], not round_.awaits_outcome
                 with span("draft", "pass", step):
                     proposed = draft.advance(keys)
-                ticket.passes.append(Pass(len(keys), fresh, pending, clock() - began, late))
+                ticket.passes.append(Pass(len(keys), made.count(0), made.count(1), pending, clock() - began, late))
                 pending = 0
                 sure = draft.confidences if isinstance(draft, Confident) else {}
                 laws = draft.laws if isinstance(draft, Lawful) else {}

@@ -111,14 +111,18 @@ def test_text_is_mlx_lms_response_with_an_origin():
         assert mx.exp(response.logprobs).sum().item() == pytest.approx(1, abs=1e-3)
 
 
-def test_a_stop_token_ends_the_text_and_later_requests_stay_exact():
+@pytest.mark.parametrize("mode", ["mirror", "sd"])
+def test_a_stop_token_ends_the_text_and_later_requests_stay_exact(mode):
     expected, _, _ = decode(mode="ar", count=30)
-    with Engine(MODEL, None, scripted(expected, 1.0), num_draft_tokens=5) as engine:
+    with Engine(MODEL, None, scripted(expected, 1.0), mode=mode, num_draft_tokens=5) as engine:
         engine._eos = {expected[9]}
         first = expected.index(expected[9])
         responses = list(engine.stream(PROMPT, max_tokens=30))
         assert [r.token for r in responses] == expected[: first + 1]
         assert responses[-1].finish_reason == "stop"
+        windows = [step.window.tokens for step in engine.trace.steps]
+        assert windows[-1][-1] == expected[9]
+        assert not any(expected[9] in window[:-1] for window in windows)
         engine._eos = set()
         again = [r.token for r in engine.stream(PROMPT, max_tokens=30)]
         assert again == expected

@@ -61,12 +61,13 @@ class Step:
                 round_.expanded(action.roots)
             elif isinstance(action, Advance):
                 keys = action.keys[: self.width]
-                fresh = sum(not round_.cache.begun(key) for key in keys)
-                at = self.after(at, self.draft.one.at(len(keys) - fresh * (1 - setting.short)) + pending)
+                made = [round_.cache.passes(key) for key in keys]
+                load = setting.load(len(keys), made.count(0), made.count(1))
+                at = self.after(at, self.draft.one.at(load) + pending)
                 pending, proposed = 0.0, {}
                 for key in keys:
                     first = 1 + (setting.length - 1) % int(self.draft.tokens)
-                    count = int(self.draft.tokens) if round_.cache.begun(key) else first
+                    count = int(self.draft.tokens) if round_.cache.passes(key) else first
                     proposed[key] = list(range(count))
                 round_.advanced(keys, proposed)
                 there |= {key: at for key in keys if round_.cache.finished(key)}

@@ -14,6 +14,7 @@ from mirror_mlx.bench.journal import Journal
 from mirror_mlx.bench.lab import Others
 from mirror_mlx.bench.turns import Answer, Lab, Report, Settings
 from mirror_mlx.engine import Engine
+from mirror_mlx.messages import HITS
 from mirror_mlx.tuning.costs import Costs
 
 HYBRID, PARTS = "mirror exact 7", {"draft exact 7": "draft", "tap exact 7": "tap"}
@@ -141,7 +142,7 @@ def _measured(lab: Lab, fixed: Mapping[str, Mapping[str, Any]], report: Callable
             "rates": rates, "final_rates": {name: turns.rate(of) for name, of in finals.items()},
             "identical": turns.identical({name: [*of, *finals.get(name, ())] for name, of in found.items()}),
             "other_programs_cores": others.cores(),
-            "hybrid": _hybrid(finals),
+            "hybrid": _hybrid(finals), **_hits(found, finals),
             "plan": planned.compared(_decoded(found, engines), Costs.mean(costs)),
         }  # fmt: skip
 
@@ -158,6 +159,17 @@ def _hybrid(finals: Mapping[str, Sequence[Answer]]) -> float | None:
     """What a hybrid reaches of the better of its predictors alone; None: it was not measured."""
     alone = next((one for one in PARTS if one in finals), None)
     return turns.times_as_fast(finals[HYBRID], finals[alone]) if alone else None
+
+
+def _hits(*found: Mapping[str, Sequence[Answer]]) -> dict[str, Any]:
+    """`hits`: the share of outcomes that were prepared for, by a hybrid and by each of its parts alone, with as many
+    roots; `hybrid_hits`: the hybrid's ÷ the better part's."""
+    rates = {}
+    for name in (HYBRID, *PARTS):
+        ready = [step.next in HITS for of in found for answer in of.get(name, ()) for step in answer.steps[:-1]]
+        rates[name] = sum(ready) / max(len(ready), 1)
+    alone = max(rates[part] for part in PARTS)
+    return {"hits": rates, "hybrid_hits": rates[HYBRID] / alone if alone else None}
 
 
 def answers(fixed: Mapping[str, Any], settings: Settings) -> int:

@@ -14,6 +14,7 @@ from mirror_mlx.trace import Trace, clock
 from mirror_mlx.tuning.costs import DraftCosts, Way
 from mirror_mlx.tuning.curve import Curve
 from mirror_mlx.tuning.tally import usual
+from mirror_mlx.tuning.throughput import Setting
 from mirror_mlx.worker import Pass, Ticket
 
 _PATIENCE = 2.0  # seconds for two of the draft's passes; one that takes longer is of no use, and need not be known
@@ -48,9 +49,8 @@ class Drafted:
         self.slower: list[float] = []
         self.names = True
         self._glue: list[float] = []
-        self._alone: dict[int, list[float]] = {}  # passes, by branches
+        self._alone: dict[float, list[float]] = {}  # passes, by what they have to do
         self._hindered: list[float] = []  # glue and passes beside the target ÷ alone
-        self._short: dict[int, list[float]] = {}
         self._windows: list[Window] = []
 
     def turn(self) -> None:
@@ -105,8 +105,8 @@ class Drafted:
         )  # fmt: skip
 
     def _passes(self) -> Curve:
-        """What one takes alone, by branches."""
-        return Curve.of({branches: usual(times) for branches, times in (self._alone or self._short).items()})
+        """What one takes alone, by what it has to do, in branches."""
+        return Curve.of((load, usual(times)) for load, times in self._alone.items())
 
     @property
     def _in_time(self) -> bool:
@@ -152,7 +152,7 @@ class Drafted:
     def _compare(self, trace: Trace, ticket: Ticket, ended: int) -> None:
         """With what they take alone, all that was done before the target's time was over, most of it at least."""
         one, made = self._passes(), ticket.passes
-        alone = iter([0.0 if self._is_short(each) or each.rows > 1 else one.at(each.branches) for each in made])
+        alone = iter([0.0 if each.rows > 1 else one.at(self._load(each)) for each in made])
         for span in trace.spans:
             if span.name in ("glue", "pass"):
                 usually = usual(self._glue) if span.name == "glue" else next(alone, 0.0)
@@ -170,19 +170,20 @@ class Drafted:
             raise FailedError(str(self._draft.fault))
         return ticket
 
-    def _ended(self, ticket: Ticket, token: int, passes: dict[int, list[float]]) -> Window:
+    def _ended(self, ticket: Ticket, token: int, passes: dict[float, list[float]]) -> Window:
         """The window after an outcome; what its passes took is kept."""
         self._draft.resolve(ticket, Outcome(0, token))
         window = self._draft.collect(ticket)
         self._check()
         for one in ticket.passes:
             if one.rows <= 1:
-                (self._short if self._is_short(one) else passes).setdefault(one.branches, []).append(one.ns / 1e6)
+                passes.setdefault(round(self._load(one), 1), []).append(one.ns / 1e6)
         return window
 
-    def _is_short(self, one: Pass) -> bool:
-        """With streams a branch's first pass is."""
-        return bool(one.fresh and self._way[0])
+    def _load(self, one: Pass) -> float:
+        """See `Setting.load`. The draft is not told of a length: all streams propose in its first pass."""
+        setting = Setting("mirror", 1 + self._way[0], way=self._way)
+        return setting.load(one.branches, one.fresh, one.second)
 
     def _wait(self, ticket: Ticket, count: int) -> None:
         """Until the draft has made so many passes, or needs no more."""

@@ -4,6 +4,7 @@ Times are ms from the beginning of a step. A pass that has begun is finished, wh
 """
 
 from dataclasses import dataclass
+from math import ceil
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +14,7 @@ class Rollout:
     starts  when the first one begins
     one     what each takes
     passes  how many there are
-    first   what the first one takes; None: as the others
+    lead    what the first ones take; the others take `one`
 
     >>> own = Rollout(starts=10, one=10, passes=3)
     >>> own.ends, own.done(25), own.free(25)
@@ -25,30 +26,35 @@ class Rollout:
     starts: float
     one: float
     passes: float
-    first: float | None = None
+    lead: tuple[float, ...] = ()
 
     @property
     def ends(self) -> float:
-        return self._grid + self.passes * self.one
+        return self._end(self.passes)
 
-    @property
-    def _grid(self) -> float:
-        """When the first one would have begun, had it been as the others."""
-        return self.starts if self.first is None or not self.passes else self.starts + self.first - self.one
+    def _end(self, count: float) -> float:
+        """When so many passes have ended."""
+        first = self.lead[: ceil(count)]
+        return self.starts + sum(first) + (count - len(first)) * self.one
 
     def done(self, at: float) -> float:
         """Passes that have ended by then."""
-        if self.one <= 0:
+        count = 0
+        while count < min(len(self.lead), self.passes):
+            if self._end(count + 1) > at:
+                return count
+            count += 1
+        left = self.passes - count
+        if self.one <= 0 or left <= 0:
             return self.passes
-        return min(self.passes, max(0, int((at - self._grid) / self.one))) if at > self.starts else 0
+        return count + min(left, max(0, int((at - self._end(count)) / self.one)))
 
     def free(self, at: float) -> float:
         """When the draft can do something else that is asked of it then."""
-        if at <= self.starts or at >= self.ends or self.one <= 0:
+        if at <= self.starts or at >= self.ends:
             return max(at, self.starts)
-        if self.first is not None and at < self.starts + self.first:
-            return self.starts + self.first
-        return at + (-(at - self._grid)) % self.one
+        ended = self._end(self.done(at))
+        return at if ended == at else self._end(self.done(at) + 1)
 
     def waits(self, at: float, enough: float, late: float) -> float:
         """From then until so many passes have ended, where each that begins then takes `late`: the outcome is known,
@@ -60,6 +66,6 @@ class Rollout:
         under_way = free > at > self.starts
         return free - at + max(0.0, min(enough, self.passes) - done - under_way) * late
 
-    def joined(self, at: float, passes: float, one: float | None = None, first: float | None = None) -> "Rollout":
+    def joined(self, at: float, passes: float, one: float | None = None, lead: tuple[float, ...] = ()) -> "Rollout":
         """Another one that is asked for then, and goes on together with this one. one: as this one's."""
-        return Rollout(self.free(at), self.one if one is None else one, passes, first)
+        return Rollout(self.free(at), self.one if one is None else one, passes, lead)

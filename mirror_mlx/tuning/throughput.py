@@ -37,13 +37,18 @@ class Setting:
     way: Way = (0, False)
     host: str = ""
 
-    @property
-    def short(self) -> float:
-        """What a branch's first pass proposes, as a share of what another does: streams begin with what is left over of
-        the window, and with one token where they are checked."""
+    def load(self, branches: float, fresh: float = 0, second: float = 0) -> float:
+        """What a pass over so many branches has to do, in branches that have had several: for so many of them it is the
+        first one, for so many the second.
+
+        A branch takes in what its last pass has proposed, and its streams. The first pass takes in one token, and
+        proposes what is left over of the window; with streams that are checked, each token has streams of its own.
+        """
         streams, exact = self.way
-        first = 1 if exact else first_pass(self.length, 1 + streams)
-        return first / (1 + streams)
+        if exact:
+            return branches - fresh * streams / (1 + streams)
+        first, whole = first_pass(self.length, 1 + streams), 1 + 2 * streams
+        return branches - fresh * (1 - first / whole) - second * (1 - (first + streams) / whole)
 
     @property
     def kind(self) -> Kind:
@@ -176,9 +181,9 @@ class _Beside:
 
     @classmethod
     def of(cls, costs: Costs, draft: DraftCosts, setting: Setting, late: float) -> "_Beside":
-        def one(full: float, fresh: float) -> float:
-            """A pass over so many branches, and so many that are new."""
-            return draft.one.at(full + fresh * setting.short)
+        def one(full: float, fresh: float = 0, second: float = 0) -> float:
+            """A pass over so many branches, and so many for which it is the first, or the second."""
+            return draft.one.at(setting.load(full + fresh + second, fresh, second))
 
         whole = costs.verify.at(setting.length + 1) * costs.slower
         if setting.predictor != "draft":
@@ -192,26 +197,31 @@ class _Beside:
         before = 0.0  # passes of the draft's own roots before those of the tap join them
         if setting.predictor == "hybrid":
             half = min(setting.roots // 2, width)
-            first = goes_on = Rollout(late + glue, one(half, 0), passes, one(0, half))
+            own = one(0, half), one(0, 0, half)
+            first = goes_on = Rollout(late + glue, one(half), passes, own)
             joins = first.free(spoken)
             before = first.done(joins) if joins < verify else 0.0
-            # Its own windows go on with their second pass, while those of the tap begin.
-            both = one(half, width - half) if before else one(0, width)
-            last = first.joined(spoken, passes, one(width, 0), both)
+            # Its own windows go on, while those of the tap begin.
+            rest = width - half
+            if before:
+                both = one(half, rest) if before > 1 else one(0, rest, half), one(half, 0, rest)
+            else:
+                both = one(0, width), one(0, 0, width)
+            last = first.joined(spoken, passes, one(width), both)
             if joins < verify:
-                goes_on = Rollout(joins, one(width, 0), passes - before, both)
+                goes_on = Rollout(joins, one(width), passes - before, both)
         else:
             # The tap's first pass has the rows of the window with it.
             carried = max(0.0, glue - single)
             starts = late + glue if setting.predictor == "draft" else max(late, spoken) + carried
-            first = last = goes_on = Rollout(starts, one(width, 0), passes, one(0, width))
+            first = last = goes_on = Rollout(starts, one(width), passes, (one(0, width), one(0, 0, width)))
         waits = goes_on.waits(verify, enough - before, single)
         tapped = last.waits(verify, enough, single)
         # The likeliest roots are in the first group, which is rolled out to its end before the others begin.
         groups, busy = ceil(setting.roots / width), last if last.starts < verify else first
         if groups > 1 and verify > busy.ends:
             count = (setting.roots - width) / (groups - 1)
-            busy = Rollout(busy.ends, one(count, 0), (groups - 1) * passes, one(0, count))
+            busy = Rollout(busy.ends, one(count), (groups - 1) * passes, (one(0, count), one(0, 0, count)))
             served = width + int(busy.done(verify) / passes) * round(count)
         else:
             served = width
