@@ -26,7 +26,7 @@ class DraftCosts:
     """The draft's device, ms, for one way to propose.
 
     glue     the pass over the rows of a window
-    one      a pass, by branches
+    one      a pass, by what it has to do, in branches (see `throughput.Setting.load`)
     tokens   what a pass brings a branch; on average, where it is not always the same
     width    how many branches one pass takes; None: all
     slower   factor on both beside a busy target

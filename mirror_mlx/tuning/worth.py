@@ -12,7 +12,7 @@ _LEAST, _HOPELESS = 3, 1.2  # or so few of one whose steps are so many times as 
 _AGAIN = 4  # steps of another, now and then
 _NEAR, _FAR = 64, 512  # steps between two such tries: of one that is nearly as good, and of another
 _CLOSE = 0.02  # as a share of a step: nearly as good
-_BETTER = 0.01  # so much better is worth a change
+_BETTER = 0.02  # so much better is worth a change
 _NEW = 0.1  # of what is known of a hybrid's hits, with each of them
 _USELESS = 0.02  # share of outcomes: who foresees no more is of no use
 _CAP = 2.0  # times the mean: what a step counts for at most
@@ -40,8 +40,8 @@ class _Mean:
 class Worth:
     """What each predictor's steps take, over all requests of an engine; and whose turn it is.
 
-    A hybrid's hits say which part is worth trying by itself. Where the other one foresees next to nothing more there is
-    nothing to try: what it costs may be too little to be seen in a few steps.
+    A hybrid's hits say which part is worth trying by itself first, and, where the other one foresees next to nothing
+    more, that both are not worth it together: what that costs may be too little to be seen in a few steps.
 
     >>> worth = Worth()
     >>> for _ in range(200):
@@ -76,11 +76,9 @@ class Worth:
         self._next(asked)
 
     @property
-    def _other(self) -> Predictor:
-        """What is tried beside what is preferred."""
-        if self.preferred != "hybrid":
-            return "hybrid"
-        return "draft" if self._named[True] >= self._named[False] else "tap"
+    def _parts(self) -> list[Predictor]:
+        """Those that a hybrid has, the likelier one first."""
+        return ["draft", "tap"] if self._named[True] >= self._named[False] else ["tap", "draft"]
 
     @property
     def _useful(self) -> bool:
@@ -93,16 +91,21 @@ class Worth:
         self._left -= asked == self._trying
         if self._trying is not None and self._left > 0 and not (self._known(asked) and self._hopeless(asked)):
             return
-        self._trying, other, means = None, self._other, self._means
-        if means["hybrid"].steps >= _FIRST and not self._useful:
-            better = self.preferred == "hybrid"
-        else:
-            better = self._known(other) and means[other].value < (1 - _BETTER) * means[self.preferred].value
-        if better:
-            self.preferred, other = other, self.preferred
-        if (means[self.preferred].steps >= _FIRST or not self._useful) and self._waited[other] >= self._pause(other):
-            self._trying = other
-            self._left = _AGAIN if self._known(other) else _FIRST
+        self._trying, means = None, self._means
+        if means["hybrid"].steps >= _FIRST and not self._useful and self.preferred == "hybrid":
+            self.preferred = self._parts[0]
+        if means[self.preferred].steps < _FIRST:
+            return
+        others = [one for one in (*self._parts, "hybrid") if one != self.preferred]
+        for one in others:
+            usable = self._known(one) and (one != "hybrid" or self._useful)
+            if usable and means[one].value < (1 - _BETTER) * means[self.preferred].value:
+                self.preferred = one
+                return
+        due = [one for one in others if self._waited[one] >= self._pause(one)]
+        if due:
+            self._trying = due[0]
+            self._left = _AGAIN if self._known(due[0]) else _FIRST
 
     def _hopeless(self, one: Predictor) -> bool:
         return self._means[one].value > _HOPELESS * self._means[self.preferred].value
