@@ -18,6 +18,7 @@ from mirror_mlx.messages import Predictor
 from mirror_mlx.options import Options
 from mirror_mlx.prompts import encode
 from mirror_mlx.rendezvous import Rendezvous
+from mirror_mlx.sampling import Sampling
 from mirror_mlx.target import Target
 from mirror_mlx.threads import brisk
 from mirror_mlx.tuning.choice import Reach
@@ -82,22 +83,24 @@ class Auto:
         assert self._found is not None
         return self._found, self._reach(self._found)
 
-    def calibrate(self, report: Report = lambda share: None) -> None:
-        """Unless that has been done, here or in an earlier process."""
+    def calibrate(self, report: Report = lambda share: None, sampling: Sampling = Sampling()) -> None:
+        """Unless that has been done, here or in an earlier process. sampling: how tokens are going to be chosen."""
         if self._found is not None:
             return
+        sampling = replace(sampling, seed=0, logits_processors=())
         wanted = self._wanted()
         about = {"length": wanted.length, "roots": wanted.roots, "ways": list(wanted.ways), "exits": list(wanted.exits)}
+        about |= {} if sampling.greedy else {"sampling": repr(sampling)}
         self._file = file = kept.file_for(self._target.model, self._draft, about)
         found = None if file is None else kept.read(file)
         if found is None:
-            found = self._measured(wanted, report)
+            found = self._measured(wanted, report, sampling)
             if file is not None and not found.refusal:
                 storage.write(file, found.as_dict())
         self._found, self.refusal = found, found.refusal
         self._governor = self._governed(found)
 
-    def _measured(self, wanted: Wanted, report: Report) -> Found:
+    def _measured(self, wanted: Wanted, report: Report, sampling: Sampling) -> Found:
         """With the draft where it belongs, or on the first host on which it works."""
         longest = self._target.context_length
         room = _NEEDED if longest is None else longest - _NEEDED
@@ -107,7 +110,9 @@ class Auto:
             for host in ("", *self._hosts[1:]):
                 if host and self._rendezvous is not None:
                     self._rendezvous.use(*wanted.ways[0], host=host)
-                tried.append(replace(measure(self._target, self._rendezvous, text, wanted, report), host=host))
+                tried.append(
+                    replace(measure(self._target, self._rendezvous, text, wanted, report, sampling), host=host)
+                )
                 if not tried[-1].refusal:
                     return tried[-1]
         return tried[0]

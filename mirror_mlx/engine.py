@@ -158,11 +158,11 @@ class Engine:
         limit = room if max_tokens == -1 else min(max_tokens, room)
         return self._respond(tokens, limit, sampling, progress)
 
-    def calibrate(self, report: Report = lambda share: None) -> None:
+    def calibrate(self, report: Report = lambda share: None, sampling: Sampling = Sampling()) -> None:
         """Measure what target and draft take, for mode "auto", unless that is known: a few seconds. The first request
-        does it where nobody has. `report` is told which share is done."""
+        does it where nobody has. `report` is told which share is done; sampling: as requests are going to have it."""
         if self._auto is not None:
-            self._auto.calibrate(report)
+            self._auto.calibrate(report, sampling)
 
     @property
     def calibration(self) -> tuple[Found, Reach]:
@@ -200,6 +200,7 @@ class Engine:
             raise UsageError("this engine is in the middle of another request: finish or close that one first")
         self._running = True
         self.trace = trace = Trace()
+        self.calibrate(sampling=sampling)
         policy, reason = self._policy()
         if self.options.accept == "reject":
             sampling = _by_rejection(sampling, self.options, self._max_roots)

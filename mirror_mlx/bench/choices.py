@@ -123,7 +123,7 @@ def _measured(lab: Lab, fixed: Mapping[str, Mapping[str, Any]], report: Callable
             name: stack.enter_context(lab.engine(lab.draft_for(options), **_SAFE, **options))
             for name, options in {**fixed, "auto": {"mode": "auto"}}.items()
         }
-        engines["auto"].calibrate()
+        engines["auto"].calibrate(sampling=lab.sampling)
         others = Others()
         turns.warm(engines.values(), lab)
         found = turns.in_turn(engines, lab, lab.settings.rounds, report, lambda: costs.append(lab.costs(**_SAFE)))

@@ -74,6 +74,10 @@ class Lab:
         self.asked = [prompts.tokens(self.pair.tokenizer, text) for text in texts]
         self.params = self.pair.inflate(settings.params) if settings.params else 0
 
+    @property
+    def sampling(self) -> Sampling:
+        return Sampling(temperature=self.settings.temp, seed=self.settings.seed)
+
     def engine(self, draft: Draft | None, **options: Any) -> Engine:
         pair, made = self.pair, for_device()
         if self.settings.target_ms:
@@ -89,7 +93,7 @@ class Lab:
     def costs(self, **options: Any) -> Costs:
         """What calibration finds now."""
         with self.engine(self.draft(), mode="auto", **options) as engine:
-            engine.calibrate()
+            engine.calibrate(sampling=self.sampling)
             return engine.calibration[0].costs
 
     def draft(self) -> Draft:
@@ -116,7 +120,7 @@ class Answer:
 def warm(engines: Iterable[Engine], lab: Lab) -> None:
     """The first prompt, once."""
     for engine in engines:
-        answered(engine, lab.asked[0], lab.settings)
+        answered(engine, lab.asked[0], lab)
 
 
 def in_turn(
@@ -129,7 +133,7 @@ def in_turn(
 ) -> dict[str, list[Answer]]:
     """Every prompt by every engine, round after round; who begins changes. between: done before each prompt; against:
     there are more rounds until it is known how the others compare with that one."""
-    s, began = lab.settings, time.perf_counter()
+    began = time.perf_counter()
     found: dict[str, list[Answer]] = {name: [] for name in engines}
     done, names = 0, list(engines)
     for number in count():
@@ -140,14 +144,14 @@ def in_turn(
             turn = (number * (len(lab.asked) + 1) + prompt) % len(names)
             for name in [*names[turn:], *names[:turn]]:
                 report(done, name)
-                found[name].append(replace(answered(engines[name], asked, s), prompt=prompt))
+                found[name].append(replace(answered(engines[name], asked, lab), prompt=prompt))
                 done += 1
     return found
 
 
-def answered(engine: Engine, prompt: list[int], s: Settings) -> Answer:
+def answered(engine: Engine, prompt: list[int], lab: Lab) -> Answer:
     began = time.perf_counter()
-    text = tuple(r.token for r in engine.stream(prompt, s.max_tokens, Sampling(temperature=s.temp, seed=s.seed)))
+    text = tuple(r.token for r in engine.stream(prompt, lab.settings.max_tokens, lab.sampling))
     ended, steps = time.perf_counter(), tuple(engine.trace.steps)
     verified = sorted(span.start for span in engine.trace.spans if span.name == "verify" and span.lane == "target")
     decoding = (verified[-1] - verified[1]) / 1e9 if len(verified) > 2 else 0.0

@@ -31,8 +31,9 @@ class FailedError(Exception):
 class Drafted:
     """The draft, proposing in one way.
 
-    tokens  some text, which stays as it is
-    length  of windows; roots, kappa: the most of a step, and of a row
+    tokens    some text, which stays as it is
+    length    of windows; roots, kappa: the most of a step, and of a row
+    sampling  how tokens are chosen
 
     exchanges  hand-overs between the threads, ms
     slower     verifications of windows of `length` beside the draft ÷ those just before, without it
@@ -40,10 +41,19 @@ class Drafted:
     """
 
     def __init__(
-        self, draft: Rendezvous, target: Target, tokens: Sequence[int], way: Way, *, length: int, roots: int, kappa: int
+        self,
+        draft: Rendezvous,
+        target: Target,
+        tokens: Sequence[int],
+        way: Way,
+        *,
+        length: int,
+        roots: int,
+        kappa: int,
+        sampling: Sampling,
     ) -> None:
         self._draft, self._target, self._tokens, self._way = draft, target, list(tokens), way
-        self._length, self._roots, self._kappa = length, roots, kappa
+        self._length, self._roots, self._kappa, self._sampling = length, roots, kappa, sampling
         self._ends = time.perf_counter() + _BUDGET
         self.exchanges: list[float] = []
         self.slower: list[float] = []
@@ -71,7 +81,7 @@ class Drafted:
                 self._rolled(roots)
         if self._in_time:
             text = list(self._tokens)
-            self._target.prefill(text[:-1], Sampler(Sampling()))
+            self._target.prefill(text[:-1], Sampler(self._sampling))
             list(steps(self._target, text, self._length, 1))  # which has the end of the prompt to do as well
             for _ in range(_BESIDE):
                 ((_, alone),) = steps(self._target, text, self._length, 1)
@@ -164,7 +174,7 @@ class Drafted:
         return self._ended(self._started(Trace(), text[:-1], self._plan(())), text[-1], self._alone)
 
     def _started(self, trace: Trace, text: Sequence[int], plan: Plan) -> Ticket:
-        self._draft.begin(Sampling(), trace, text[:-1])
+        self._draft.begin(self._sampling, trace, text[:-1])
         ticket = self._draft.start(0, plan, text)
         if ticket is None:
             raise FailedError(str(self._draft.fault))

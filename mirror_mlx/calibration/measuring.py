@@ -113,13 +113,15 @@ def measure(
     text: Sequence[int],
     wanted: Wanted,
     report: Report = lambda share: None,
+    sampling: Sampling = Sampling(),
 ) -> Found:
-    """text: some tokens to begin with, which the target goes on with. Leaves both without a text of theirs."""
+    """text: some tokens to begin with, which the target goes on with; sampling: how. Leaves both without a text of
+    theirs."""
     windows = verifying.windows(wanted.length)
     verified = (1 + verifying.REPEATS) * len(windows)
     told = _Told(report, 1 + verified + len(wanted.exits) + (2 * len(wanted.ways) if draft else 0))
     tokens = list(text)
-    target.prefill(tokens[:-1], Sampler(Sampling()))
+    target.prefill(tokens[:-1], Sampler(sampling))
     verifying.plain(target, tokens)  # what the draft has its turns with
     told.done()
     said = list(tokens)
@@ -127,7 +129,9 @@ def measure(
 
     def drafted(way: Way) -> Drafted:
         assert draft is not None
-        return Drafted(draft, target, said, way, length=length, roots=wanted.roots, kappa=wanted.kappa)
+        return Drafted(
+            draft, target, said, way, length=length, roots=wanted.roots, kappa=wanted.kappa, sampling=sampling
+        )
 
     between = _Turns(None if draft is None else drafted(wanted.ways[0]))
     plain, rows = verifying.turns(target, tokens, windows, between, told.done)
