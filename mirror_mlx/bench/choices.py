@@ -39,7 +39,7 @@ WINDOWS: Mapping[str, Mapping[str, Any]] = {
 """And where only windows differ: of one length each, and such as grow and shrink."""
 TARGETS = ((0, 20.0), (0, 40.0), (0, 0.0), (60_000_000, 0.0))
 """Parameters, and what a forward takes, ms: such as no neighbour slows, as it is, and larger."""
-PACES = (5.0, 20.0)
+PACES = (10.0, 20.0)
 FINALISTS = 3  # so many of the fastest are decoded again
 NAME = "settings.jsonl"
 _SAFE = {"draft_timeout": 30.0, "max_roots": 24}
