@@ -33,10 +33,14 @@ FIXED: Mapping[str, Mapping[str, Any]] = {
 """What "auto" is compared with in a sweep."""
 WINDOWS: Mapping[str, Mapping[str, Any]] = {
     "ar": {"mode": "ar"},
-    **{f"mirror {n}": {"mode": "mirror", "num_draft_tokens": n, "stream_mode": "exact"} for n in (3, 5, 7, 9, 11, 15)},
-    "growing": {"mode": "mirror", "num_draft_tokens": 15, "stream_mode": "exact", "adaptive": True},
-}
-"""And where only windows differ: of one length each, and such as grow and shrink."""
+    **{
+        f"mirror {n}, {roots} roots": {"mode": "mirror", "num_draft_tokens": n, "streams": 2, "max_roots": roots}
+        for n in (2, 3, 4, 5, 7, 9, 11, 15) for roots in (4, 16)
+    },
+    "growing": {"mode": "mirror", "num_draft_tokens": 15, "streams": 2, "max_roots": 16, "adaptive": True},
+}  # fmt: skip
+"""And where only windows differ: of one length each, with few roots and many, and such as grow and shrink."""
+AUTO: Mapping[str, Any] = {"mode": "auto"}
 TARGETS = ((0, 20.0), (0, 40.0), (0, 0.0), (60_000_000, 0.0))
 """Parameters, and what a forward takes, ms: such as no neighbour slows, as it is, and larger."""
 PACES = (10.0, 20.0)
@@ -52,20 +56,22 @@ def sweep_rows(
     fixed setting and of "auto" (`rates`, and `final_rates` of those that were decoded again), how much of
     the best fixed one auto reaches, and what the throughput model makes of them (`plan`, see `planned.compared`).
     out: a folder in which each is kept when it is measured."""
-    return _swept(settings, FIXED, points(settings), report, out)
+    return _swept(settings, FIXED, AUTO, points(settings), report, out)
 
 
 def window_rows(
     settings: Settings, report: Report = lambda done, what: None, *, out: Path | None = None
 ) -> dict[str, Any]:
-    """The same for windows of different lengths, at one size and pace, on prompts of both kinds in turn."""
+    """The same for windows of different lengths, at one size and pace, on prompts of both kinds in turn. "auto" has the
+    same streams as they have."""
     temps = (replace(settings, temp=temp) for temp in (0.0, 1.0))
-    return _swept(settings, WINDOWS, temps, report, out, mixed=True)
+    return _swept(settings, WINDOWS, {**AUTO, "streams": 2}, temps, report, out, mixed=True)
 
 
 def _swept(
     settings: Settings,
     fixed: Mapping[str, Mapping[str, Any]],
+    auto: Mapping[str, Any],
     asked: Iterable[Settings],
     report: Report,
     out: Path | None,
@@ -82,7 +88,7 @@ def _swept(
             key = _key(point, mixed)
             if not any(key.items() <= row.items() for row in rows):
                 label = f"{point.params / 1e6:.0f} M, {point.target_ms:g} and {point.pass_ms:g} ms, T {point.temp:g}"
-                rows.append(key | _measured(lab, fixed, turns.told(report, done, label)))
+                rows.append(key | _measured(lab, {**fixed, "auto": auto}, turns.told(report, done, label)))
                 journal.add(rows[-1:])
             done += answers(fixed, settings)
     finally:
@@ -111,7 +117,7 @@ def _whole(row: Mapping[str, Any]) -> dict[str, Any]:
     return dict(row)
 
 
-def _measured(lab: Lab, fixed: Mapping[str, Mapping[str, Any]], report: Callable[[int, str], None]) -> dict[str, Any]:
+def _measured(lab: Lab, asked: Mapping[str, Mapping[str, Any]], report: Callable[[int, str], None]) -> dict[str, Any]:
     """One setting of the lab. First all of them; then "auto" and the fastest, in closer turns and more often: the
     fastest of many that are measured seldom is a lucky one. What the devices take changes from second to second, on
     machines with neighbours: they are calibrated anew before each prompt of the first part, and the throughput model
@@ -120,8 +126,8 @@ def _measured(lab: Lab, fixed: Mapping[str, Mapping[str, Any]], report: Callable
     with ExitStack() as stack:
         stack.enter_context(lab.cores.for_target())
         engines = {
-            name: stack.enter_context(lab.engine(lab.draft_for(options), **_SAFE, **options))
-            for name, options in {**fixed, "auto": {"mode": "auto"}}.items()
+            name: stack.enter_context(lab.engine(lab.draft_for(options), **{**_SAFE, **options}))
+            for name, options in asked.items()
         }
         engines["auto"].calibrate(sampling=lab.sampling)
         others = Others()
