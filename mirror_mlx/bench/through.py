@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
-from itertools import pairwise
+from itertools import count, pairwise
 from statistics import median
 from typing import Any
 
@@ -61,9 +61,9 @@ def answer(engine: Engine, prompt: Sequence[int], limit: int, load: Load, start:
 
 
 def measure(settings: Settings, report: Report = lambda done, what: None, start: Start = started) -> dict[str, Any]:
-    """`through`: for no load and for each, plain decoding's and auto's tokens a second in each third (medians over
-    answers); `under_load`, auto ÷ plain in the second; `recovered`, auto in the third ÷ in the same third of answers
-    without a load; `identical`."""
+    """`through`: for no load and for each, plain decoding's and auto's tokens a second in each third; `under_load`,
+    auto ÷ plain in the second; `recovered`, auto in the third ÷ in the same third of the answer without a load (medians
+    over answers); `identical`: to plain decoding without a load."""
     blas.set_threads(1)
     report(0, "loading")
     cores = Cores()
@@ -91,28 +91,32 @@ def _rows(
     engines: Mapping[str, Engine], asked: Sequence[list[int]], planned: Sequence[Load], settings: Settings,
     report: Report, start: Start,
 ) -> list[dict[str, Any]]:  # fmt: skip
-    found: list[dict[str, Any]] = []
-    done = 0
-    for load in planned:
-        phases: dict[str, list[Phases]] = {name: [] for name in engines}
-        same = True
-        for number in range(settings.rounds * len(asked)):
-            texts = []
+    """A prompt is decoded under all loads, by both engines, before the next one is: what is compared lies close
+    together."""
+    phases: dict[tuple[str, str], list[Phases]] = {(load.name, name): [] for load in planned for name in engines}
+    same = {load.name: True for load in planned}
+    answers = count()
+    for number in range(settings.rounds * len(asked)):
+        texts = []
+        for load in planned:
             for name in sorted(engines, reverse=bool(number % 2)):
-                report(done, f"{load.name}: {name}")
+                report(next(answers), f"{load.name}: {name}")
                 one, tokens = answer(engines[name], asked[number % len(asked)], settings.max_tokens, load, start)
-                phases[name].append(one)
+                phases[load.name, name].append(one)
                 texts.append(tokens)
-                done += 1
-            same &= all(text == texts[0] for text in texts)
-        rates = {
-            name: {part: median(getattr(one, part) for one in of) for part in ("before", "under", "after")}
-            for name, of in phases.items()
-        }
-        auto, plain = rates["auto"], rates["ar"]
-        undisturbed = found[0]["rates"]["auto"] if found else auto  # thirds of a text are not equally easy
-        found.append({
-            "load": load.name, "rates": rates, "under_load": auto["under"] / plain["under"],
-            "recovered": auto["after"] / undisturbed["after"], "identical": same,
-        })  # fmt: skip
-    return found
+                same[load.name] &= tokens == texts[0]
+    return [_row(load.name, phases, planned[0].name) | {"identical": same[load.name]} for load in planned]
+
+
+def _row(load: str, phases: Mapping[tuple[str, str], Sequence[Phases]], undisturbed: str) -> dict[str, Any]:
+    rates = {
+        name: {part: median(getattr(one, part) for one in of) for part in ("before", "under", "after")}
+        for (under, name), of in phases.items() if under == load
+    }  # fmt: skip
+    auto, plain, alone = phases[load, "auto"], phases[load, "ar"], phases[undisturbed, "auto"]
+    return {
+        "load": load, "rates": rates,
+        "under_load": median(one.under / other.under for one, other in zip(auto, plain, strict=True)),
+        # Thirds of a text are not equally easy.
+        "recovered": median(one.after / other.after for one, other in zip(auto, alone, strict=True)),
+    }  # fmt: skip
