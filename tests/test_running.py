@@ -174,3 +174,14 @@ def test_windows_of_streams_tell_what_the_main_stream_alone_is_worth():
         beliefs.stepped(Stepped(trust, 7, accepted, target=1.0, whole=1.0, source="hit", by="hit"))
     assert [round(rate, 1) for rate in beliefs.of(main).alive(2)] == pytest.approx([0.9, 0.8], abs=0.11)
     assert beliefs.of(main).alive(4)[3] > 0.5 > beliefs.of(trust).alive(4)[3]
+
+
+def test_who_was_not_asked_for_long_is_believed_to_be_as_good_as_anybody():
+    ranks, new = Ranks(), Ranks()
+    for _ in range(20):
+        ranks.saw(None, 16)
+    bad = ranks.hits(8)
+    for _ in range(3000):
+        ranks.faded()
+    assert bad < 0.3 < new.hits(8)
+    assert ranks.hits(8) == pytest.approx(new.hits(8), abs=0.02)

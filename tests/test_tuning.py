@@ -298,6 +298,15 @@ def reached(true, believed):
     return sum(shares) / len(shares)
 
 
+def test_windows_in_turns_give_way_to_few_roots_where_many_take_too_long():
+    dear = Curve.of({1: 10.0, 4: 11.0, 64: 200.0})
+    true = replace(worlds.costs(), drafts={(0, False): DraftCosts(Curve.of({1: 10.0}), dear, 2.0, 64)})
+    turns = Setting("sd", 7, 7)
+    found, _ = best(true, REACH, lambda setting: World(true, 0.8), turns)
+    assert found.mode == "mirror"
+    assert found.roots < 24
+
+
 def test_a_good_draft_is_found_though_calibration_made_verification_look_dear():
     true = worlds.costs(10.0, 50.0, tokens=3.0, rows=0.06)
     believed = replace(true, verify=true.verify.scaled(1.3))

@@ -28,6 +28,7 @@ class World:
     seed: int = 1
     kills: int = 0  # each so many steps the draft dies; 0: never
     hindered: float = 1.0  # plain decoding beside a busy draft ÷ alone
+    bias: object = staticmethod(lambda setting: 1.0)  # what a step takes ÷ what the throughput model makes of it
 
     def __post_init__(self):
         self.rng = random.Random(self.seed)
@@ -35,7 +36,7 @@ class World:
 
     def own(self, count):
         """The share of a hybrid's hits that are the draft's own roots."""
-        return 0.85
+        return self.hits(count // 2) / max(self.hits(count), 1e-9)
 
     def backup(self, count):
         """Tokens of a window that the draft has no part in."""
@@ -64,6 +65,11 @@ class World:
             held += 1
         return held
 
+    def place(self, roots):
+        """Which of so many roots is the outcome; None: none of them."""
+        drawn = self.rng.random()
+        return next((at for at in range(roots) if drawn < self.hits(at + 1)), None)
+
     def load(self, target=1.0, draft=1.0):
         """The same with slower devices."""
         base = self.costs
@@ -77,18 +83,16 @@ class World:
         costs = self.at(setting.host)
         expected = predict(costs, setting, self)
         mirror = setting.mode == "mirror"
-        hit = mirror and self.rng.random() < self.hits(setting.roots)
-        whole = (expected.hit if hit else expected.miss) * self.jitter()
+        place = self.place(setting.roots) if mirror else None
+        hit = place is not None
+        whole = (expected.hit if hit else expected.miss) * self.jitter() * self.bias(setting)
         length = setting.length if mirror else setting.late
         target = self.costs.verify.at(length + 1) * (self.costs.slower if mirror else 1.0)
-        draft = next(iter(costs.drafts.values()))
-        place = None
-        if hit:
-            place = min(setting.roots - 1, int(self.rng.paretovariate(0.7)) - 1)
+        draft, branches = costs.drafts[setting.way], float(max(setting.roots, 1))
         return Stepped(
             setting, length, self.accepted(length), target=target, whole=whole, source="hit" if hit else "jit",
             opened=setting.roots if mirror else 0, own=setting.roots // 2 if mirror else 0, place=place,
-            passed=[Passed(draft.one.at(8), 8)],
+            passed=[Passed(draft.one.at(branches), branches)],
         )  # fmt: skip
 
 

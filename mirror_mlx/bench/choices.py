@@ -1,5 +1,6 @@
 """Mode "auto" beside fixed settings, measured over sizes, paces, temperatures and prompts. Every token is compared."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -54,7 +55,8 @@ def sweep_rows(
 ) -> dict[str, Any]:
     """`settings`: target's and draft's size, temperature and kind of prompt, each with the tokens a second of every
     fixed setting and of "auto" (`rates`, and `final_rates` of those that were decoded again), how much of
-    the best fixed one auto reaches, and what the throughput model makes of them (`plan`, see `planned.compared`).
+    the best fixed one auto reaches, what it had decided at the end of how many answers (`chosen`), and what the
+    throughput model makes of them (`plan`, see `planned.compared`).
     out: a folder in which each is kept when it is measured."""
     return _swept(settings, FIXED, AUTO, points(settings), report, out)
 
@@ -148,6 +150,7 @@ def _measured(lab: Lab, asked: Mapping[str, Mapping[str, Any]], report: Callable
             "rates": rates, "final_rates": {name: turns.rate(of) for name, of in finals.items()},
             "identical": turns.identical({name: [*of, *finals.get(name, ())] for name, of in found.items()}),
             "other_programs_cores": others.cores(),
+            "chosen": Counter(answer.setting for answer in finals["auto"]).most_common(),
             "hybrid": _hybrid(finals), **_hits(found, finals),
             "plan": planned.compared(_decoded(found, engines), Costs.mean(costs)),
         }  # fmt: skip

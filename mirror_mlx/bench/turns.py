@@ -110,6 +110,7 @@ class Answer:
     prompt: int = 0  # which one
     decoding: float = 0.0  # seconds from the end of the first step to the beginning of the last
     steps: Sequence[StepTrace] = ()
+    setting: str = ""  # that had been decided when it ended
 
     @property
     def between(self) -> int:
@@ -155,7 +156,7 @@ def answered(engine: Engine, prompt: list[int], lab: Lab) -> Answer:
     ended, steps = time.perf_counter(), tuple(engine.trace.steps)
     verified = sorted(span.start for span in engine.trace.spans if span.name == "verify" and span.lane == "target")
     decoding = (verified[-1] - verified[1]) / 1e9 if len(verified) > 2 else 0.0
-    return Answer(len(text), ended - began, text, decoding=decoding, steps=steps)
+    return Answer(len(text), ended - began, text, decoding=decoding, steps=steps, setting=engine.stats.setting)
 
 
 def rate(of: Sequence[Answer]) -> float:

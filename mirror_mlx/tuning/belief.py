@@ -105,10 +105,17 @@ class Beliefs:
         if (fact.length or fact.confidences) and not (others and self._drafts):
             self._compared(made.way, made.length, fact.length, fact.accepted, fact.confidences)
         if fact.opened:
-            self._ranks[fact.setting.predictor].saw(fact.place, fact.opened)
-            if fact.setting.predictor == "hybrid" and fact.own:
-                own = fact.place if fact.place is not None and fact.place < fact.own else None
-                self._ranks["draft"].saw(own, fact.own)
+            self._named(fact)
+
+    def _named(self, fact: Stepped) -> None:
+        """The outcome was one of the roots, or none."""
+        for predictor, ranks in self._ranks.items():
+            if predictor == fact.setting.predictor:
+                ranks.saw(fact.place, fact.opened)
+            elif predictor == "draft" and fact.own:  # of a hybrid
+                ranks.saw(fact.place if fact.place is not None and fact.place < fact.own else None, fact.own)
+            else:
+                ranks.faded()
 
     def probed(self, fact: Probed) -> None:
         self._made = None

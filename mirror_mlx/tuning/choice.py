@@ -1,6 +1,6 @@
 """Which way of decoding is best, of those a target and a draft can run. Pure."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
@@ -45,26 +45,25 @@ def best(costs: Costs, reach: Reach, belief: BeliefOf, start: Setting | None = N
 
     start  where to look from, a good one of before; None: everywhere
     """
-    found = [_climb(costs, reach, belief, setting) for setting in _starts(reach, costs, start)]
+    if reach.length < 1:
+        places = []
+    elif start is not None and start.mode != "ar":
+        places = [start]
+    else:
+        places = _starts(costs, reach)
+    found = [_climb(costs, reach, belief, setting) for setting in places]
     plain = Setting("ar")
     return max(found, key=lambda pair: pair[1], default=(plain, predict(costs, plain, belief(plain)).rate))
 
 
-def _starts(reach: Reach, costs: Costs, start: Setting | None) -> Iterator[Setting]:
-    """One in each mode, and for each way the draft proposes in where there is no better place to begin."""
-    if reach.length < 1:
-        return
-    seen = None if start is None else start.mode
-    if start is not None and seen != "ar":
-        yield start
-        return
+def _starts(costs: Costs, reach: Reach) -> list[Setting]:
+    """To look from: one in each mode, and for each way the draft proposes in."""
     lengths = reach.lengths()
     length = lengths[len(lengths) // 2]
     ways = list(costs.drafts) or [(0, False)]
-    if costs.drafts and reach.predictors:
-        for way in ways:
-            yield beside(reach, Setting("sd", length, length, way=way), reach.predictors[-1])
-    yield Setting("sd", length, length, way=ways[-1])
+    turns = [Setting("sd", length, length, way=way) for way in ways]
+    beside_it = [beside(reach, one, reach.predictors[-1]) for one in turns] if costs.drafts and reach.predictors else []
+    return [*beside_it, turns[-1]]
 
 
 def _climb(costs: Costs, reach: Reach, belief: BeliefOf, setting: Setting) -> tuple[Setting, float]:
@@ -92,7 +91,8 @@ def _modes(reach: Reach, costs: Costs, setting: Setting) -> list[Setting]:
         return [replace(setting, mode="sd", late=setting.length)]
     if not costs.drafts or not reach.predictors:
         return []
-    return [beside(reach, setting, one) for one in reach.predictors]
+    # As many roots as there may be are often too many: a pass over them takes long.
+    return [replace(beside(reach, setting, one), roots=n) for one in reach.predictors for n in reach.counts()]
 
 
 def beside(reach: Reach, setting: Setting, predictor: Predictor) -> Setting:

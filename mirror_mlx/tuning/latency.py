@@ -39,15 +39,17 @@ class Rollout:
 
     def done(self, at: float) -> float:
         """Passes that have ended by then."""
-        count = 0
-        while count < min(len(self.lead), self.passes):
-            if self._end(count + 1) > at:
+        ended, count = self.starts, 0
+        for takes in self.lead:
+            if count >= self.passes:
+                break
+            if ended + takes > at:
                 return count
-            count += 1
+            ended, count = ended + takes, count + 1
         left = self.passes - count
         if self.one <= 0 or left <= 0:
             return self.passes
-        return count + min(left, max(0, int((at - self._end(count)) / self.one)))
+        return count + min(left, max(0, int((at - ended) / self.one)))
 
     def free(self, at: float) -> float:
         """When the draft can do something else that is asked of it then."""

@@ -173,11 +173,21 @@ class Ranks:
     _STEPS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
     _EXPONENT = 0.7
     _WEIGHT = 2.0
+    _FADE = 0.995
 
     def __init__(self) -> None:
         self._tried = [self._WEIGHT] * len(self._STEPS)
-        self._found: list[float] = [self._WEIGHT * (1 - 0.5 * count**-self._EXPONENT) for count in self._STEPS]
+        self._found = self._prior()
         self._seen = 0  # how many of the steps have been prepared for
+
+    def _prior(self) -> list[float]:
+        return [self._WEIGHT * (1 - 0.5 * count**-self._EXPONENT) for count in self._STEPS]
+
+    def faded(self) -> None:
+        """A step went by in which nobody was asked for roots of these: what was seen of them counts for less."""
+        self._tried = [self._WEIGHT + self._FADE * (tried - self._WEIGHT) for tried in self._tried]
+        pairs = zip(self._found, self._prior(), strict=True)
+        self._found = [prior + self._FADE * (found - prior) for found, prior in pairs]
 
     def saw(self, place: int | None, opened: int) -> None:
         """The outcome was the root at this place, from 0 on, of so many; None: it was none of them."""
