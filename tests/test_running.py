@@ -127,6 +127,18 @@ def test_who_is_named_less_often_may_be_the_faster_one():
     assert worth.preferred == "tap"
 
 
+def test_of_two_that_take_as_long_it_is_who_foresees_more():
+    asked = []
+    for seed in range(10):
+        worth, rng = Worth(), random.Random(seed)
+        for _ in range(600):
+            asked.append(worth.predictor)
+            foreseen = rng.random() < {"hybrid": 0.9, "draft": 0.95, "tap": 0.5}[asked[-1]]
+            own = rng.random() < 0.6 if asked[-1] == "hybrid" else asked[-1] == "draft"
+            worth.saw(asked[-1], 4, 30.0 * rng.gauss(1, 0.2), own=own if foreseen else None)
+    assert asked.count("tap") < 0.12 * len(asked)
+
+
 def test_who_promises_much_again_and_again_loses_little():
     budget, plain, spent, lost = Budget(), 10.0, 0.0, 0.0
     while spent < 20_000 * plain:

@@ -4,6 +4,8 @@ A tap costs the target some time in each step, and a draft's own roots keep pass
 depends on how often one foresees what the other does not and on what a miss costs: all of it is in how long steps take.
 """
 
+from math import inf, sqrt
+
 from mirror_mlx.messages import PREDICTORS, Predictor
 
 _KEEP = 0.98  # of what was measured, with each newer step
@@ -13,28 +15,36 @@ _AGAIN = 4  # steps of another, now and then
 _NEAR, _FAR = 64, 512  # steps between two such tries: of one that is nearly as good, and of another
 _CLOSE = 0.02  # as a share of a step: nearly as good
 _BETTER = 0.02  # so much better is worth a change
+_MORE = 0.1  # share of outcomes: who foresees so many more may be better by as much as the steps' times leave open
 _NEW = 0.1  # of what is known of a hybrid's hits, with each of them
 _USELESS = 0.02  # share of outcomes: who foresees no more is of no use
-_CAP = 2.0  # times the mean: what a step counts for at most
+_CAP = 2.0  # times the mean: what a step may take
 
 
 class _Mean:
-    """Of a step, in ms: what is long past weighs less."""
+    """Of a step: what is long past weighs less. cap: times the mean, what a step counts for at most."""
 
-    def __init__(self) -> None:
+    def __init__(self, cap: float = inf) -> None:
+        self._cap = cap
         self.steps = 0
-        self._weight = self._sum = 0.0
+        self._weight = self._sum = self._squares = 0.0
 
     @property
     def value(self) -> float:
         return self._sum / self._weight if self._weight else 0.0
 
-    def saw(self, ms: float) -> None:
-        if self.steps >= _FIRST // 2:  # an interruption says nothing about who was asked
-            ms = min(ms, _CAP * self.value)
+    @property
+    def variance(self) -> float:
+        """Of the mean."""
+        return max(0.0, self._squares / self._weight - self.value**2) / self._weight if self._weight else 0.0
+
+    def saw(self, value: float) -> None:
+        if self._cap < inf and self.steps >= _FIRST // 2:  # an interruption says nothing about who was asked
+            value = min(value, self._cap * self.value)
         self.steps += 1
         self._weight = _KEEP * self._weight + 1
-        self._sum = _KEEP * self._sum + ms
+        self._sum = _KEEP * self._sum + value
+        self._squares = _KEEP * self._squares + value**2
 
 
 class Worth:
@@ -52,8 +62,9 @@ class Worth:
     """
 
     def __init__(self) -> None:
-        self._means: dict[Predictor, _Mean] = {one: _Mean() for one in ("hybrid", "draft", "tap")}
+        self._means: dict[Predictor, _Mean] = {one: _Mean(_CAP) for one in ("hybrid", "draft", "tap")}
         self._tokens = _Mean()
+        self._hits = {one: _Mean() for one in self._means}  # share of steps whose outcome it named
         self._named = {True: 0.5, False: 0.5}  # share of a hybrid's steps whose outcome the draft named, or the tap
         self.preferred: Predictor = "hybrid"
         self._trying: Predictor | None = None
@@ -70,6 +81,7 @@ class Worth:
         self._tokens.saw(tokens)
         lost = 1 - 1 / max(self._tokens.value, 1.0) if empty else 0.0
         self._means[asked].saw(ms * (1 + lost))
+        self._hits[asked].saw(float(own is not None))
         if asked == "hybrid":
             for one, share in self._named.items():
                 self._named[one] += max(_NEW, 1 / self._means[asked].steps) * ((own is one) - share)
@@ -98,14 +110,21 @@ class Worth:
             return
         others = [one for one in (*self._parts, "hybrid") if one != self.preferred]
         for one in others:
-            usable = self._known(one) and (one != "hybrid" or self._useful)
-            if usable and means[one].value < (1 - _BETTER) * means[self.preferred].value:
+            if self._known(one) and (one != "hybrid" or self._useful) and self._within(one, 1 - _BETTER):
                 self.preferred = one
                 return
         due = [one for one in others if self._waited[one] >= self._pause(one)]
         if due:
             self._trying = due[0]
             self._left = _AGAIN if self._known(due[0]) else _FIRST
+
+    def _within(self, one: Predictor, share: float) -> bool:
+        """Whether its steps take at most so many times what the preferred one's do. Steps are few and differ: what
+        their times leave open is decided by who foresees more, since that makes them short."""
+        other, best = self._means[one], self._means[self.preferred]
+        more = self._hits[one].value - self._hits[self.preferred].value
+        unsure = sqrt(other.variance + best.variance) * min(max(more / _MORE, -1.0), 1.0)
+        return other.value < share * best.value + unsure
 
     def _hopeless(self, one: Predictor) -> bool:
         return self._means[one].value > _HOPELESS * self._means[self.preferred].value
@@ -117,5 +136,4 @@ class Worth:
     def _pause(self, one: Predictor) -> int:
         if not self._known(one):
             return 0
-        near = self._means[one].value < (1 + _CLOSE) * self._means[self.preferred].value
-        return _NEAR if near else _FAR
+        return _NEAR if self._within(one, 1 + _CLOSE) else _FAR
