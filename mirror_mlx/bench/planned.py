@@ -14,7 +14,7 @@ from mirror_mlx.tuning.throughput import Setting, predict
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """All that was decoded in one setting: its steps; tokens and seconds of all but the first and last of an answer."""
+    """What was decoded in one setting, without the first and last steps of answers: steps, tokens and seconds."""
 
     setting: Setting
     steps: Sequence[StepTrace]
