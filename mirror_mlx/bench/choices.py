@@ -188,8 +188,8 @@ def answers(fixed: Mapping[str, Any], settings: Settings) -> int:
 
 
 def _decoded(found: Mapping[str, Sequence[Answer]], engines: Mapping[str, Engine]) -> dict[str, planned.Measured]:
-    """The fixed settings' answers that are long enough, without first and last steps: windows at the beginning hold less
-    often, and those at the end are cut."""
+    """The fixed settings' answers that are long enough, without first and last steps: first windows hold less often,
+    last ones are cut."""
     several = {name: [answer for answer in of if len(answer.steps) > 2] for name, of in found.items() if name != "auto"}
     return {
         name: planned.Measured(
