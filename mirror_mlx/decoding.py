@@ -27,6 +27,7 @@ from mirror_mlx.verify import shorten, verify
 from mirror_mlx.worker import Ticket
 
 _CLEAR = 256  # steps between returns of unused memory, as in mlx-lm
+_PAUSE = 50_000_000  # ns: a reader that keeps a token for longer has stopped reading
 
 
 @dataclass(slots=True)
@@ -74,6 +75,7 @@ class Decoding:
         self._tuned = Setting()  # what target and draft were told last
         self._tally = Tally()  # of plain decoding since it was last accounted for
         self._stretch = 0  # the text's length at which a stretch of it ends
+        self._paused = 0  # ns that are no part of decoding: nobody read on
         self._patient = 0  # until when a window that was asked for ahead may be to come
         if options.mode != "ar" and target.window_refusal is not None:
             self._step_down(target.window_refusal)
@@ -90,7 +92,7 @@ class Decoding:
         """The loop."""
         target, draft, tokens, window = self._target, self._draft, self._tokens, None
         while self._left:
-            began, step = clock(), len(self._trace.steps)
+            began, step = self._now(), len(self._trace.steps)
             self._tell(began)
             ask = self._policy.ask()
             if ask.plain:
@@ -115,7 +117,7 @@ class Decoding:
                 self._teach(self._proposer, window, outcome)
             target.commit(outcome)
             tokens += [*window.tokens[: outcome.accepted], outcome.token]
-            note = self._note(ask, clock() - began, window, outcome, ticket)
+            note = self._note(ask, self._now() - began, window, outcome, ticket)
             yield from self._emitted(window, outcome)
             window = self._collect(ask, ticket, note, began)
 
@@ -135,9 +137,9 @@ class Decoding:
                 if self._proposer:
                     self._proposer.extend([token])
                 self._note(ask, clock() - began, Window(), Outcome(0, token), None)
-                yield Emitted(token, "target", logprobs)
+                yield from self._given(Emitted(token, "target", logprobs))
                 began = clock()
-                self._tally.token(began, self._ahead.busy)
+                self._tally.token(self._now(), self._ahead.busy)
         except GeneratorExit:  # the request ends, and the stretch goes on in the next
             self._tell_plained()
             raise
@@ -232,7 +234,17 @@ class Decoding:
         """An accepted proposal is the draft's; so is the token a shortened outcome ends with."""
         for row, token in enumerate([*window.tokens[: outcome.accepted], outcome.token]):
             proposed = row < len(window.tokens) and window.tokens[row] == token
-            yield Emitted(token, "draft" if proposed else "target", self._target.logprobs(row))
+            yield from self._given(Emitted(token, "draft" if proposed else "target", self._target.logprobs(row)))
+
+    def _given(self, token: Emitted) -> Iterator[Emitted]:
+        """A reader's usual time is part of decoding: plain decoding goes on meanwhile, a step begins after it."""
+        since = clock()
+        yield token
+        self._paused += max(0, clock() - since - _PAUSE)
+
+    def _now(self) -> int:
+        """The clock, ns, which stands still while nobody reads on."""
+        return clock() - self._paused
 
     def _note(self, ask: Ask, busy: int, window: Window, outcome: Outcome, ticket: Ticket | None) -> StepTrace:
         step = len(self._trace.steps)

@@ -3,6 +3,7 @@
 import json
 import random
 import threading
+import time
 
 import mlx.core as mx
 import pytest
@@ -162,6 +163,22 @@ def test_so_they_do_with_a_draft_that_moves(seed, temperature, opens):
         wanted = plain(model, sampling)
         assert said(engine, sampling) == wanted
         assert said(engine, sampling, prompt=[*PROMPT, *wanted[:4]])[: COUNT - 4] == wanted[4:]
+
+
+@pytest.mark.parametrize("ask", [Ask(Setting("mirror", 3, 3, 4, "draft")), Ask(Setting(), 100)])
+def test_a_reader_that_stops_for_a_while_is_not_taken_for_slow_decoding(ask):
+    whim, model = Whim(3), zoo.tiny("qwen3")
+    whim.ask, whim.opening, told = lambda: ask, lambda prompt: None, []
+    whim.plained = told.append
+    with whimsical(Engine(model, draft=AutoregressiveDraft(model)), whim) as engine:
+        said(engine)
+        whim.facts, told[:] = [], []
+        for number, _ in enumerate(engine.stream(PROMPT, COUNT, Sampling())):
+            if number in (13, 33):
+                time.sleep(1.0)
+    wholes = [*(fact.whole for fact in whim.facts), *(fact.ms for fact in told if fact.tokens)]
+    assert wholes
+    assert max(wholes) < 900
 
 
 def test_a_draft_that_moves_proposes_what_it_would_have_there():

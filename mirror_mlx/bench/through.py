@@ -44,12 +44,10 @@ def answer(engine: Engine, prompt: Sequence[int], limit: int, load: Load, start:
         for response in engine.stream(list(prompt), limit, Sampling()):
             tokens.append(response.token)
             times.append(time.perf_counter())
-            if len(tokens) == limit // 3:
+            if len(tokens) == limit // 3:  # what it takes to begin counts for the next token, at an edge
                 stack.enter_context(start(load))
-                times[-1] = time.perf_counter()
             elif len(tokens) == 2 * limit // 3:
                 stack.close()
-                times[-1] = time.perf_counter()
     if len(tokens) < limit:
         raise UsageError(f"max_tokens is {limit}: the context is full after {len(tokens)}")
     edges = [0, limit // 3, 2 * limit // 3, limit]
