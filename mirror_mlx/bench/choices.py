@@ -47,6 +47,7 @@ TARGETS = ((0, 20.0), (0, 40.0), (0, 0.0), (60_000_000, 0.0))
 PACES = (10.0, 20.0)
 FINALISTS = 3  # so many of the fastest are decoded again
 NAME = "settings.jsonl"
+_NEAR = 0.1  # a prediction that is off by no more than that
 _SAFE = {"draft_timeout": 30.0, "max_roots": 24}
 
 
@@ -95,11 +96,13 @@ def _swept(
             done += answers(fixed, settings)
     finally:
         journal.close()
+    errors = [error for row in rows for error in planned.errors(row["plan"]["settings"])]
     return {
         "setup": about, "settings": rows, "resumed": journal.resumed,
         "worst_share": min(row["share"] for row in rows),
-        "plan_error": max(row["plan"]["error"] for row in rows),
-        "plan_median_error": median(row["plan"]["median_error"] for row in rows),
+        "plan_error": max(errors),
+        "plan_median_error": median(errors),
+        "plan_within": sum(error <= _NEAR for error in errors) / len(errors),
         "plan_gain_error": max(row["plan"]["gain_error"] for row in rows),
     }  # fmt: skip
 

@@ -66,6 +66,11 @@ def _texts(costs: Costs, one: Measured) -> Costs:
     return replace(costs, drafts={**costs.drafts, way: replace(costs.drafts[way], tokens=max(1.0, brought))})
 
 
+def errors(rows: Mapping[str, Mapping[str, float]]) -> list[float]:
+    """How far off predictions are, as shares of what was measured."""
+    return [abs(row["predicted"] / row["measured"] - 1) for row in rows.values()]
+
+
 def compared(found: Mapping[str, Measured], costs: Costs) -> dict[str, Any]:
     """`settings`: tokens a second by name, predicted and measured; `error`, `median_error`: of them all, as shares;
     `gain_error`: of their ratios to plain decoding, the median; `best`: which one the model would take, and
@@ -80,7 +85,7 @@ def compared(found: Mapping[str, Measured], costs: Costs) -> dict[str, Any]:
             said = predict(now, part.setting, Chance(held, part.hits, part.own))
             tokens, ms = tokens + len(part.steps) * said.tokens, ms + len(part.steps) * said.step
         rows[name] = {"predicted": 1e3 * tokens / ms, "measured": one.tokens / one.seconds}
-    errors = [abs(row["predicted"] / row["measured"] - 1) for row in rows.values()]
+    wrong = errors(rows)
     plain = rows.get("ar", {"predicted": 1e3 / costs.plain, "measured": 1e3 / costs.plain})
     gains = [
         abs(row["predicted"] / plain["predicted"] / (row["measured"] / plain["measured"]) - 1) for row in rows.values()
@@ -88,7 +93,7 @@ def compared(found: Mapping[str, Measured], costs: Costs) -> dict[str, Any]:
     best = max(rows, key=lambda name: rows[name]["predicted"])
     top = max(row["measured"] for row in rows.values())
     return {
-        "settings": rows, "error": max(errors), "median_error": median(errors),
+        "settings": rows, "error": max(wrong), "median_error": median(wrong),
         "gain_error": median(gains), "best": best,
         "best_share": rows[best]["measured"] / top,
     }  # fmt: skip
