@@ -129,6 +129,21 @@ def test_a_load_on_the_draft_is_noticed_and_so_is_its_end():
     assert not governor.parked
 
 
+@pytest.mark.parametrize(("device", "factor"), [("target", 2.0), ("target", 3.0), ("draft", 2.0), ("draft", 4.0)])
+@pytest.mark.parametrize(("one", "alpha"), [(20.0, 0.85), (20.0, 0.6), (10.0, 0.8)])
+def test_after_a_load_it_is_soon_as_fast_as_without_one(device, factor, one, alpha):
+    """One that lasted for 80 tokens, from 20 tokens after it on; mean of some runs."""
+
+    def after(seed, loads):
+        world = World(worlds.costs(one, 50.0, rows=0.02), alpha, seed=seed)
+        _, _, said = governed(world, tokens=580, events=loads)
+        return sum(ms for _, ms in said[500:])
+
+    comes, goes = (lambda w: w.load(**{device: factor})), (lambda w: w.load(**{device: 1 / factor}))
+    alone, loaded = (sum(after(seed, loads) for seed in range(8)) for loads in ({}, {400: comes, 480: goes}))
+    assert loaded < 1.1 * alone
+
+
 def test_text_that_becomes_predictable_brings_speculation_back():
     world = World(worlds.costs(), 0.0)
     _, _, said = governed(world, tokens=600, events={200: lambda w: setattr(w, "alpha", 0.9)}, holds=0.05)

@@ -117,7 +117,7 @@ class Governor:
     def _best(self) -> float:
         """What it had better do, and at what rate. Most often it is near to what was best the last time."""
         self._rescale()
-        start = self._wish if self._searched % _EVERYWHERE else None
+        start = self._wish if self._searched % _EVERYWHERE or self.slow else None
         self._searched += 1
         self._wish, rate = best(self.costs, self._reach, self._beliefs.of, start)
         return rate
@@ -227,6 +227,7 @@ class Governor:
         if fact.passed and fact.setting.way in self.costs.drafts:
             self._known = True
             self._observed.passed(fact.setting.way, fact.passed)
+        self._observed.rescale()  # what has made a device slow is not to count twice
         expected = predict(self._observed.during(fact), fact.setting, self._beliefs.of(fact.setting))
         self._observed.lasted(fact, expected.hit if fact.source in HITS else expected.miss)
         self._spend(fact, (fact.accepted + 1) * self.costs.plain)
@@ -280,7 +281,7 @@ class Governor:
             self._judge()
             self._observed.anchored()
             return
-        self._stretches.longer()
+        self._stretches.longer(watched=self.slow)
         self._doubt.stretched()
         self.rested()
         if may:

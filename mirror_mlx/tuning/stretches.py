@@ -1,6 +1,7 @@
 """How long plain decoding goes on before speculation is thought of again. Pure."""
 
 _LENGTHS = (8, 16, 32, 64)  # tokens decoded plainly, the first time and on
+_WATCHED = 1  # the longest of them while a draft's device is slow: it may be fast again at any time
 _TRIES = 2  # that have come to nothing before windows that hold are followed up less soon
 
 
@@ -26,7 +27,7 @@ class Stretches:
     @property
     def left(self) -> int:
         """Tokens to its end, one at least. Where the next one is to be short, this one is."""
-        return max(1, _LENGTHS[max(0, min(self._number, len(_LENGTHS) - 1))] - self._since)
+        return max(1, _LENGTHS[max(0, self._number)] - self._since)
 
     def plained(self, count: int) -> None:
         """So many tokens of it were decoded."""
@@ -44,9 +45,10 @@ class Stretches:
         """The next one begins."""
         self._since, self.asked = 0, False
 
-    def longer(self) -> None:
-        """It had better be longer than the last one."""
-        self._number += 1
+    def longer(self, watched: bool = False) -> None:
+        """It had better be longer than the last one; watched: but not by much, as what makes it last may end."""
+        most = _WATCHED if watched else len(_LENGTHS) - 1
+        self._number = max(self._number, min(self._number + 1, most))
 
     def parked(self, lasted: bool) -> None:
         """Speculation was given up; lasted: it was worth it for long."""
