@@ -103,8 +103,10 @@ def test_hostile_drafts_on_a_tiny_pair(capsys, tmp_path, monkeypatch):
 
 def test_the_fastest_are_measured_again_and_so_is_a_hybrid_with_the_better_of_its_parts():
     rates = dict.fromkeys(FIXED, 1.0) | {"auto": 0.1, "sd 3": 9.0, "mirror 4": 8.0, "ar": 7.0, "tap exact 7": 2.0}
-    assert choices._finalists(rates) == ["auto", "sd 3", "mirror 4", "ar", "mirror exact 7", "tap exact 7"]
-    assert choices._finalists({"ar": 1.0, "auto": 2.0}) == ["auto", "ar"]
+    assert choices._finalists(rates) == ["auto", "sd 3", "mirror 4", "ar"]
+    assert choices._parts(rates) == ["mirror exact 7", "tap exact 7"]
+    assert choices._finalists({"ar": 1.0, "mirror 4": 0.5, "auto": 2.0}) == ["auto", "ar"]
+    assert choices._parts({"ar": 1.0, "auto": 2.0}) == []
 
 
 def test_one_answer_that_was_disturbed_is_no_difference():
@@ -156,7 +158,7 @@ def test_a_sweep_is_kept_and_goes_on(capsys, tmp_path, monkeypatch):
     for row in found["settings"]:
         assert row["identical"]
         assert set(row["plan"]["settings"]) == set(fixed)
-        assert set(row["rates"]) == set(row["final_rates"]) == {*fixed, "auto"}
+        assert set(row["rates"]) == {*fixed, "auto"} >= set(row["final_rates"]) > {"auto"}
         others = [rate for name, rate in row["final_rates"].items() if name != "auto"]
         assert row["share"] == pytest.approx(row["auto"] / max(others), rel=0.01)
     assert main([*words, "--out", str(out), "--seed", "1"]) == 2

@@ -45,7 +45,7 @@ AUTO: Mapping[str, Any] = {"mode": "auto"}
 TARGETS = ((0, 20.0), (0, 40.0), (0, 0.0), (60_000_000, 0.0))
 """Parameters, and what a forward takes, ms: such as no neighbour slows, as it is, and larger."""
 PACES = (10.0, 20.0)
-FINALISTS = 3  # so many of the fastest are decoded again
+FINALISTS, _CLOSE = 3, 0.75  # so many of the fastest are decoded again, if they reach so much of the very fastest
 NAME = "settings.jsonl"
 _NEAR = 0.1  # a prediction that is off by no more than that
 _SAFE = {"draft_timeout": 30.0, "max_roots": 24}
@@ -124,9 +124,9 @@ def _whole(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _measured(lab: Lab, asked: Mapping[str, Mapping[str, Any]], report: Callable[[int, str], None]) -> dict[str, Any]:
     """One setting of the lab. First all of them; then "auto" and the fastest, in closer turns and more often: the
-    fastest of many that are measured seldom is a lucky one. What the devices take changes from second to second, on
-    machines with neighbours: they are calibrated anew before each prompt of the first part, and the throughput model
-    gets the mean of it."""
+    fastest of many that are measured seldom is a lucky one. And in the same way a hybrid and the better of its parts.
+    What the devices take changes from second to second, on machines with neighbours: they are calibrated anew before
+    each prompt of the first part, and the throughput model gets the mean of it."""
     costs: list[Costs] = []
     with ExitStack() as stack:
         stack.enter_context(lab.cores.for_target())
@@ -139,38 +139,44 @@ def _measured(lab: Lab, asked: Mapping[str, Mapping[str, Any]], report: Callable
         turns.warm(engines.values(), lab)
         found = turns.in_turn(engines, lab, lab.settings.rounds, report, lambda: costs.append(lab.costs(**_SAFE)))
         rates = {name: turns.rate(of) for name, of in found.items()}
-        again = _finalists(rates)
         done = lab.settings.rounds * len(engines) * len(lab.asked)
-        finals = turns.in_turn(
-            {name: engines[name] for name in again}, lab, 1, turns.told(report, done, "final"), against="auto"
-        )  # fmt: skip
+
+        def again(names: Sequence[str]) -> dict[str, list[Answer]]:
+            chosen, said = {name: engines[name] for name in names}, turns.told(report, done, "final")
+            return turns.in_turn(chosen, lab, 1, said, against=names[0]) if names else {}
+
+        finals, parts = again(_finalists(rates)), again(_parts(rates))
         fast = {name: turns.times_as_fast(of, finals["auto"]) for name, of in finals.items() if name != "auto"}
         best = max(fast, key=fast.__getitem__)
         return {
             "params": lab.params, "best": best, "share": turns.times_as_fast(finals["auto"], finals[best]),
             "share_error": turns.uncertainty(finals["auto"], finals[best]),
             "auto": turns.rate(finals["auto"]), "best_rate": turns.rate(finals[best]), "plain": rates["ar"],
-            "rates": rates, "final_rates": {name: turns.rate(of) for name, of in finals.items()},
-            "identical": turns.identical({name: [*of, *finals.get(name, ())] for name, of in found.items()}),
+            "rates": rates, "final_rates": {name: turns.rate(of) for name, of in (parts | finals).items()},
+            "identical": turns.identical(found, finals, parts),
             "other_programs_cores": others.cores(),
             "chosen": Counter(answer.setting for answer in finals["auto"]).most_common(),
-            "hybrid": _hybrid(finals), **_hits(found, finals),
+            "hybrid": _hybrid(parts), **_hits(found, finals, parts),
             "plan": planned.compared(_decoded(found, engines), Costs.mean(costs)),
         }  # fmt: skip
 
 
 def _finalists(rates: Mapping[str, float]) -> list[str]:
-    """With "auto" the fastest fixed settings, and a hybrid with the better of its parts."""
+    """ "auto", and the fastest fixed settings that are close to one another."""
     fastest = sorted((name for name in rates if name != "auto"), key=rates.__getitem__, reverse=True)
+    return ["auto", *(name for name in fastest[:FINALISTS] if rates[name] >= _CLOSE * rates[fastest[0]])]
+
+
+def _parts(rates: Mapping[str, float]) -> list[str]:
+    """A hybrid and the better of its parts, where they were measured."""
     parts = sorted((one for one in PARTS if one in rates), key=rates.__getitem__)
-    compared = [HYBRID, parts[-1]] if parts else []
-    return list(dict.fromkeys(["auto", *fastest[:FINALISTS], *compared]))
+    return [HYBRID, parts[-1]] if parts else []
 
 
-def _hybrid(finals: Mapping[str, Sequence[Answer]]) -> float | None:
+def _hybrid(found: Mapping[str, Sequence[Answer]]) -> float | None:
     """What a hybrid reaches of the better of its predictors alone; None: it was not measured."""
-    alone = next((one for one in PARTS if one in finals), None)
-    return turns.times_as_fast(finals[HYBRID], finals[alone]) if alone else None
+    alone = next((one for one in PARTS if one in found), None)
+    return turns.times_as_fast(found[HYBRID], found[alone]) if alone else None
 
 
 def _hits(*found: Mapping[str, Sequence[Answer]]) -> dict[str, Any]:
@@ -186,7 +192,7 @@ def _hits(*found: Mapping[str, Sequence[Answer]]) -> dict[str, Any]:
 
 def answers(fixed: Mapping[str, Any], settings: Settings) -> int:
     """How many are decoded in one setting of the lab, where one more round takes as long as it must."""
-    final = min(len(fixed), FINALISTS + 2) + 1
+    final = len(_parts(dict.fromkeys(fixed, 1.0))) + min(len(fixed), FINALISTS) + 1
     return settings.limit * (settings.rounds * (len(fixed) + 1) + final)
 
 

@@ -207,9 +207,9 @@ def _middle(ratios: Sequence[float]) -> float:
     return fmean(sorted(ratios)[quarter : len(ratios) - quarter])
 
 
-def identical(found: Mapping[str, Sequence[Answer]]) -> bool:
+def identical(*found: Mapping[str, Sequence[Answer]]) -> bool:
     """Whether each prompt always had the same answer."""
-    texts = {(answer.prompt, answer.text) for of in found.values() for answer in of}
+    texts = {(answer.prompt, answer.text) for one in found for of in one.values() for answer in of}
     return len(texts) == len({prompt for prompt, _ in texts})
 
 
