@@ -26,7 +26,7 @@ from mirror_mlx.tuning.throughput import Setting
 from mirror_mlx.verify import shorten, verify
 from mirror_mlx.worker import Ticket
 
-_CLEAR = 256  # steps between returns of unused memory, as in mlx-lm
+_CLEAR = 256  # steps between returns of unused memory, as in mlx-lm, the first of a request included
 _PAUSE = 50_000_000  # ns: a reader that keeps a token for longer has stopped reading
 
 
@@ -254,7 +254,7 @@ class Decoding:
         note = StepTrace(step, window, outcome, roots=roots, busy=busy, mode=mode, predictor=predictor)
         self._trace.steps.append(note)
         self._policy.verified(len(window.tokens), outcome.accepted)
-        if step % _CLEAR == _CLEAR - 1:
+        if step % _CLEAR == 0:
             mx.clear_cache()
         return note
 
