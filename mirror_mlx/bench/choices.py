@@ -156,7 +156,7 @@ def _measured(lab: Lab, asked: Mapping[str, Mapping[str, Any]], report: Callable
             "identical": turns.identical(found, finals, parts),
             "other_programs_cores": others.cores(),
             "chosen": Counter(answer.setting for answer in finals["auto"]).most_common(),
-            "hybrid": _hybrid(parts), **_hits(found, finals, parts),
+            **_hybrid(parts), **_hits(found, finals, parts),
             "plan": planned.compared(_decoded(found, engines), Costs.mean(costs)),
         }  # fmt: skip
 
@@ -173,10 +173,13 @@ def _parts(rates: Mapping[str, float]) -> list[str]:
     return [HYBRID, parts[-1]] if parts else []
 
 
-def _hybrid(found: Mapping[str, Sequence[Answer]]) -> float | None:
-    """What a hybrid reaches of the better of its predictors alone; None: it was not measured."""
+def _hybrid(found: Mapping[str, Sequence[Answer]]) -> dict[str, float | None]:
+    """`hybrid`: what it reaches of the better of its predictors alone, and `hybrid_error`; None: not measured."""
     alone = next((one for one in PARTS if one in found), None)
-    return turns.times_as_fast(found[HYBRID], found[alone]) if alone else None
+    if alone is None:
+        return {"hybrid": None, "hybrid_error": None}
+    both = found[HYBRID], found[alone]
+    return {"hybrid": turns.times_as_fast(*both), "hybrid_error": turns.uncertainty(*both)}
 
 
 def _hits(*found: Mapping[str, Sequence[Answer]]) -> dict[str, Any]:
