@@ -173,6 +173,15 @@ def test_a_calibration_that_flattered_speculation_is_found_out(alpha, most):
     assert governor.drifted
 
 
+@pytest.mark.parametrize("share", [0.4, 0.6])
+def test_and_so_is_one_that_flattered_plain_decoding(share):
+    world = World(worlds.costs(one=40.0, rows=0.05), 0.6)
+    governor = Governor(replace(world.costs, plain=share * world.costs.plain), REACH, {(0, False): 0.6})
+    ms, _ = play(governor, world, 3000)
+    assert ms < 3000 * world.costs.plain / 1.7
+    assert governor.drifted
+
+
 def test_plain_decoding_is_seldom_measured_amid_speculation_that_pays():
     world = World(worlds.costs(), 0.85)
     governor, _, said = governed(world, tokens=8000)

@@ -308,7 +308,7 @@ class Governor:
 
     @property
     def drifted(self) -> bool:
-        """Whether the target is much faster than it was when it was calibrated."""
+        """Whether the target is not what was calibrated."""
         return self._observed.drifted
 
     def park(self, why: str) -> None:

@@ -5,6 +5,7 @@ different kinds have shown. Pure: facts in, `Costs` out.
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
+from math import inf
 
 from mirror_mlx.tuning.costs import Costs, Kind, Way
 from mirror_mlx.tuning.curve import Curve
@@ -18,6 +19,7 @@ _KEEP = 0.97  # of what windows came to, with each newer one
 _KNOWN = 12.0  # passes that calibration counts for
 _FORGET = 0.98  # of what there was to a step of another kind, with each step
 _FASTER = 0.75  # of what was calibrated: it was disturbed then
+_SLOWER = 1.4  # times what was calibrated, and never less: something was wrong with it
 
 
 class Observed:
@@ -26,6 +28,7 @@ class Observed:
     def __init__(self, costs: Costs) -> None:
         self.costs = self._base = costs
         self._target, self._draft, self._plain = Ratio(), Ratio(), Ratio()
+        self._fastest = inf  # a token of plain decoding ÷ as calibrated, in the stretch in which that was least
         self._steps: defaultdict[Kind, Ratio] = defaultdict(Ratio)  # a step ÷ what its parts come to
         self._probing: float | None = None  # a pass beside plain decoding ÷ beside nothing
         self._drafted = {way: (_KNOWN * one.tokens, _KNOWN) for way, one in costs.drafts.items() if way[1]}
@@ -63,9 +66,9 @@ class Observed:
 
     @property
     def drifted(self) -> bool:
-        """Whether the target is much faster than it was when it was calibrated. (It may be slower for many reasons, a
-        long text among them.)"""
-        return self._plain_now < _FASTER
+        """Whether the target is much faster than it was when it was calibrated, or has never been nearly as fast. (It may
+        be slower for a while for many reasons, a long text among them.)"""
+        return self._plain_now < _FASTER or _SLOWER < self._fastest < inf
 
     def verified(self, fact: Stepped) -> None:
         """The target's part of a step."""
@@ -133,7 +136,9 @@ class Observed:
     def plained(self, fact: Plained) -> None:
         """A stretch of plain decoding."""
         if fact.tokens > 0:
-            self._plain.saw(fact.ms / fact.tokens / self._base.plain, fact.tokens)
+            ratio = fact.ms / fact.tokens / self._base.plain
+            self._fastest = min(self._fastest, ratio)
+            self._plain.saw(ratio, fact.tokens)
             if fact.beside > 0:
                 self._hindered.saw(max(1.0, fact.beside_ms / fact.beside * fact.tokens / max(fact.ms, 1e-9)))
         else:
