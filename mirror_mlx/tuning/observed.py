@@ -66,8 +66,8 @@ class Observed:
 
     @property
     def drifted(self) -> bool:
-        """Whether the target is much faster than it was when it was calibrated, or has never been nearly as fast. (It may
-        be slower for a while for many reasons, a long text among them.)"""
+        """Whether the target is much faster than it was when it was calibrated, or has never been nearly as fast. (It
+        may be slower for a while for many reasons, a long text among them.)"""
         return self._plain_now < _FASTER or _SLOWER < self._fastest < inf
 
     def verified(self, fact: Stepped) -> None:
