@@ -103,6 +103,7 @@ class Decoding:
                 yield from self._plainly(replace(ask, plain=1), 1, self._meanwhile)
                 continue
             window = self._opened(ask) if window is None else window
+            ready = self._now()
             ticket = self._start(step, window, ask.setting)
             with self._trace.span("target", "verify", step):
                 tap = target.begin(tokens[-1], window.tokens, tokens, tap=_tapped(ask.setting), laws=window.laws)
@@ -117,9 +118,9 @@ class Decoding:
                 self._teach(self._proposer, window, outcome)
             target.commit(outcome)
             tokens += [*window.tokens[: outcome.accepted], outcome.token]
-            note = self._note(ask, self._now() - began, window, outcome, ticket)
+            note = self._note(ask, self._now() - ready, window, outcome, ticket)
             yield from self._emitted(window, outcome)
-            window = self._collect(ask, ticket, note, began)
+            window = self._collect(ask, ticket, note, began, ready)
 
     def _plain(self, ask: Ask) -> Iterator[Emitted]:
         """A stretch without the draft, which may propose beside it."""
@@ -269,8 +270,8 @@ class Decoding:
         self._trace.add("target", "collect", len(self._trace.steps) - 1, began, clock())
         return self._fitting(window)
 
-    def _collect(self, ask: Ask, ticket: Ticket | None, note: StepTrace, step_began: int) -> Window:
-        """The next window."""
+    def _collect(self, ask: Ask, ticket: Ticket | None, note: StepTrace, step_began: int, ready: int) -> Window:
+        """The next window. ready: when the step's own window was there."""
         began, outcome = clock(), note.outcome
         if outcome.token in self._eos:
             return Window()
@@ -284,7 +285,7 @@ class Decoding:
             if window.source in HITS:
                 note.foreseen = ticket.round.foreseen(outcome.key)
             self._fan.saw(len(note.window.tokens), outcome.accepted, ticket.round.rank(outcome), self.options.kappa)
-        self._fact = step_began, _fact(ask.setting, ticket, note, made)
+        self._fact = step_began, _fact(ask.setting, ticket, note, made, (ready - step_began) / 1e6)
         note.busy += note.waited
         self._trace.add("target", "collect", note.step, began, began + note.waited)
         return window
@@ -335,7 +336,7 @@ def _tapped(setting: Setting) -> bool:
     return setting.mode == "mirror" and setting.predictor != "draft"
 
 
-def _fact(setting: Setting, ticket: Ticket | None, note: StepTrace, made: Window) -> Stepped:
+def _fact(setting: Setting, ticket: Ticket | None, note: StepTrace, made: Window, waited: float) -> Stepped:
     """What the policy is told of a step, all but how long it was. made: the next window, before it is cut."""
     passed = [
         Passed(one.ns / 1e6, setting.load(one.branches, one.fresh, one.second), one.rows, not one.late)
@@ -347,6 +348,7 @@ def _fact(setting: Setting, ticket: Ticket | None, note: StepTrace, made: Window
         accepted=note.outcome.accepted,
         target=note.busy / 1e6,
         whole=0.0,
+        waited=waited,
         source=note.next,  # type: ignore[arg-type]
         confidences=note.window.confidences,
         opened=ticket.roots if ticket is not None else 0,

@@ -35,7 +35,7 @@ class StepTrace:
     outcome     how verification ended
     roots       how many outcomes were prepared for
     next        the source of the window for the step after
-    busy        from the step's start to its commit, and the wait for the next window
+    busy        from when its window was there to its commit, and the wait for the next window
     waited      the wait alone
     foreseen    who named the outcome, "draft" or "tap", where the next window is a hit
     mode        "mirror", "sd" or "ar": how it was done

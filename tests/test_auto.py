@@ -264,6 +264,29 @@ def test_the_text_goes_on_until_the_first_window_is_there(right):
         assert len(first.window.tokens) == first.outcome.accepted == 30 - first.step
 
 
+class Patient(Impatient):
+    """Waits for the first window."""
+
+    def waits(self):
+        return None
+
+
+def test_waiting_for_a_window_is_part_of_the_step_and_not_of_verifying():
+    def late(context):
+        time.sleep(0.3)
+        return 0
+
+    model, patient = zoo.tiny("qwen3"), Patient(1)
+    with whimsical(Engine(model, draft=ScriptedDraft(late), draft_timeout=30.0), patient) as engine:
+        said(engine, count=4)
+        first, step = patient.facts[0], engine.trace.steps[0]
+    assert first.opening
+    assert first.length > 0
+    assert 300 < first.waited < first.whole
+    assert first.target + first.waited <= first.whole
+    assert first.target == pytest.approx((step.busy - step.waited) / 1e6)
+
+
 class Plainly(Whim):
     """Stretches that are longer than requests."""
 

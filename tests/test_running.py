@@ -142,7 +142,7 @@ def test_of_two_that_take_as_long_it_is_who_foresees_more():
 def test_who_promises_much_again_and_again_loses_little():
     budget, plain, spent, lost = Budget(), 10.0, 0.0, 0.0
     while spent < 20_000 * plain:
-        if budget.may_try(plain, gain=1.5):
+        if budget.may_try(plain, won=plain):
             budget.spend(5 * plain, 2 * plain)
             budget.forgive(plain)
             spent, lost = spent + 5 * plain, lost + 3 * plain

@@ -95,10 +95,18 @@ class World:
             passed=[Passed(draft.one.at(branches), branches)],
         )  # fmt: skip
 
+    def enter(self, setting):
+        """Speculation begins amid a text: there is no window yet, and the target waits for one."""
+        costs = self.at(setting.host)
+        target, draft = costs.verify.at(1) * self.jitter(), costs.drafts.get(setting.way)
+        jit = 0.0 if draft is None else draft.jit(setting.late, window=setting.length) * self.jitter()
+        return Stepped(setting, 0, 0, target=target, whole=target + jit, source="jit")
+
 
 def play(policy, world, tokens, events=None):
     """Decode so many tokens; events: token → what happens to the world then. Returns ms, and what was done by token."""
     done, ms, said, events = 0, 0.0, [], dict(events or {})
+    parked = False
     while done < tokens:
         for at in [at for at in events if at <= done]:
             events.pop(at)(world)
@@ -119,11 +127,12 @@ def play(policy, world, tokens, events=None):
             policy.stretched()
         else:
             world.steps += 1
-            fact = world.step(ask.setting)
+            fact = world.enter(ask.setting) if parked else world.step(ask.setting)
             count, took = fact.accepted + 1, fact.whole
             policy.stepped(fact)
             if world.kills and world.steps % world.kills == 0:
                 policy.failed()
+        parked = ask.plain > 0 and ask.setting.mode == "ar"  # amid speculation a window is asked for beside the text
         done, ms = done + count, ms + took
         said += [(ask.setting if not ask.plain else Setting("ar"), took / count)] * count
     return ms, said

@@ -24,7 +24,7 @@ from mirror_mlx.tuning.observed import Observed
 from mirror_mlx.tuning.policy import Account, Ask, Probed, Stepped
 from mirror_mlx.tuning.stretches import Stretches
 from mirror_mlx.tuning.tally import Plained
-from mirror_mlx.tuning.throughput import Setting, predict
+from mirror_mlx.tuning.throughput import Prediction, Setting, predict
 from mirror_mlx.tuning.varying import Varying
 
 _BETTER = 1.03  # times the rate before something else is done
@@ -68,10 +68,12 @@ class Governor:
         self._beliefs = Beliefs(costs.drafts, holds, backup)
         self._budget = Budget()
         self._steps, self._stretches = 0, Stretches()
+        self._entry = 0.0  # ms lost in the first step of speculation, which has no window, or a short one
         self._doubt = Doubt()
         self._varying = Varying(reach)
         self._varied: Setting | None = None  # how the next step is done, if not as decided
         self._unchecked, self._checks = 0, 0  # tokens since plain decoding was measured amid speculation, and how often
+        self._recheck = False  # whether that is to be measured next
         self._rows = [0.0]
         self._wish = self._setting = Setting("ar")
         self._searched = 0
@@ -111,8 +113,8 @@ class Governor:
 
     def prospect(self) -> float:
         """As `gain`, if it were to speculate now; 0 where it must not."""
-        gain = self._best() * self.costs.plain
-        return gain if self._known and self._budget.may_try(self.costs.plain, gain) else 0.0
+        gain, plain = self._best() * self.costs.plain, self.costs.plain
+        return gain if self._known and self._budget.may_try(plain, self._said(self._wish).won(plain)) else 0.0
 
     def _best(self) -> float:
         """What it had better do, and at what rate. Most often it is near to what was best the last time."""
@@ -122,18 +124,26 @@ class Governor:
         self._wish, rate = best(self.costs, self._reach, self._beliefs.of, start)
         return rate
 
+    def _said(self, setting: Setting) -> Prediction:
+        return predict(self.costs, setting, self._beliefs.of(setting))
+
+    def _entering(self, setting: Setting) -> float:
+        """What it loses to begin with it amid a text, where the target waits for the first window, ms."""
+        costs, draft = self.costs, self.costs.drafts.get(setting.way)
+        window = 0.0 if draft is None else draft.jit(setting.late, window=setting.length)
+        return max(0.0, costs.verify.at(1) + window - costs.plain)
+
     def _choose(self, better: float, *, doubt: bool = True) -> bool:
         """Speculate if that is expected to be so many times as fast as plain decoding; with doubt: or somewhat less."""
         rate, plain, cost = self._best(), self.costs.plain, 0.0
         if not self._known or self._wish.mode == "ar":
             return False
-        doubted = rate * plain < better
+        said, doubted = self._said(self._wish), rate * plain < better
         if doubted:
-            said = predict(self.costs, self._wish, self._beliefs.of(self._wish))
             if not doubt or not self._doubt.worth(said, plain):
                 return False
-            cost = self._doubt.cost(said, plain)
-        if not self._budget.may_try(plain, rate * plain, cost):
+            cost = self._doubt.cost(said, plain) + self._entering(self._wish)
+        if not self._budget.may_try(plain, said.won(plain), cost):
             return False
         self._doubt.begins(doubted)
         self._setting, self._rate = self._wish, rate
@@ -144,7 +154,7 @@ class Governor:
 
     def ask(self) -> Ask:
         if not self.parked:
-            if self._unchecked < self._due:
+            if self._unchecked < self._due and not self._recheck:
                 return Ask(self._varied or self._setting)
             return Ask(self._setting, _CHECK, probe=self._setting)
         return Ask(self._setting, self._stretches.left, probe=None if self._stretches.asked else self.probe)
@@ -218,7 +228,7 @@ class Governor:
         """A step of speculation is over."""
         self._beliefs.stepped(fact)
         self._unchecked += fact.accepted + 1
-        if fact.opening:  # plain decoding would have the end of the prompt to do as well, and not the draft to wait for
+        if fact.opening:  # plain decoding would have the end of the prompt to do as well, but no window to wait for
             rows = min(fact.target, self.costs.verify.at(fact.length + 1))
             self._spend(fact, (fact.accepted + 1) * self.costs.plain + fact.target - rows)
             return
@@ -230,7 +240,12 @@ class Governor:
         self._observed.rescale()  # what has made a device slow is not to count twice
         expected = predict(self._observed.during(fact), fact.setting, self._beliefs.of(fact.setting))
         self._observed.lasted(fact, expected.hit if fact.source in HITS else expected.miss)
-        self._spend(fact, (fact.accepted + 1) * self.costs.plain)
+        worth = (fact.accepted + 1) * self.costs.plain
+        self._spend(fact, worth)
+        if self._steps == 0:
+            self._entry = max(0.0, fact.whole - worth)
+        elif self._budget.lost <= 0:
+            self._entry = 0.0
         self._steps += 1
         varied = fact.setting != self._setting
         if varied or self._steps <= _NEW or self._steps % _JUDGE == 0:
@@ -246,13 +261,18 @@ class Governor:
         self._rate = self._rate_of(self._setting)
         if look or self.gain < 1.0 or self._steps in _EARLY or self._steps % _LOOK == 0:
             self._look()
+        plain, why = self.costs.plain, ""
         if self.gain < 1.0 and not self._doubt.learning(self._steps):
-            self.park(f"{self.gain:.2f} × plain expected")
-        elif self._budget.over(self.costs.plain, self.gain):
-            self.park(f"{self._budget.lost / self.costs.plain:.1f} tokens' time lost")
+            why = f"{self.gain:.2f} × plain expected"
+        elif self._budget.over(plain, self._said(self._setting).won(plain), self._entry):
+            why = f"{self._budget.lost / plain:.1f} tokens' time lost"
+        if why and self._unchecked > _OFTEN:  # perhaps plain decoding is slower by now, too
+            self._recheck = True
+        elif why:
+            self.park(why)
 
     def _rate_of(self, setting: Setting) -> float:
-        return predict(self.costs, setting, self._beliefs.of(setting)).rate
+        return self._said(setting).rate
 
     def plained(self, fact: Plained) -> None:
         """Tokens of a stretch of plain decoding."""
@@ -275,9 +295,13 @@ class Governor:
 
     def stretched(self, may: bool = True) -> None:
         """A stretch has ended: is it time to speculate? may: whether that is for this one to say."""
-        self._unchecked, self._checks = 0, self._checks + 1
+        unchecked, self._unchecked, self._checks, self._recheck = self._unchecked, 0, self._checks + 1, False
         self._stretches.ended()
         if not self.parked:
+            before = self.costs.plain
+            self._rescale()
+            # What steps since the last time were compared with has become this meanwhile.
+            self._budget.spend(0.0, unchecked * (self.costs.plain - before) / 2, self.costs.plain)
             self._judge()
             self._observed.anchored()
             return
@@ -295,7 +319,7 @@ class Governor:
     def resume(self) -> None:
         """Speculate, where that is expected to pay."""
         if self._choose(_BETTER):
-            self._steps, self._varied = 0, None
+            self._steps, self._entry, self._varied = 0, 0.0, None
 
     def failed(self) -> None:
         """The draft died, or was silent for too long."""
@@ -316,7 +340,8 @@ class Governor:
         self._tried.append(f"plain decoding: {why}")
         self._stretches.parked(lasted=self._steps > 4 * _LOOK)
         self._setting, self._rate = Setting("ar"), 1 / self.costs.plain
-        self._budget.forgive(self.costs.plain)
+        self._budget.forgive(self.costs.plain, self._entry)
+        self._entry, self._recheck = 0.0, False
 
     def _look(self) -> None:
         costs = self.costs

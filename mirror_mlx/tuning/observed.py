@@ -95,7 +95,7 @@ class Observed:
         for kind, ratio in self._steps.items():
             if kind != fact.setting.kind:
                 self._steps[kind] = Ratio(1 + _FORGET * (ratio.value - 1))
-        self._steps[fact.setting.kind].saw(fact.whole / max(expected, 1e-9))
+        self._steps[fact.setting.kind].saw((fact.whole - fact.waited) / max(expected, 1e-9))
 
     def passed(self, way: Way, made: Sequence[Passed]) -> None:
         """The draft's passes of a step. As with the target: whether so many branches take longer than was calibrated,

@@ -42,7 +42,7 @@ class Stepped:
     length       proposals verified, of which `accepted` held; `confidences`: the draft's own probability of each;
                  by: where they came from
     source       of the next window; opened, own: roots in all and the draft's own; place: which one it was
-    target       the target's part; whole: until the next step began
+    target       the target's part; whole: until the next step began; waited: of that, for the window it begins with
     passed       the draft's passes
     opening      whether it is a request's first, in which the target has the end of the prompt to do as well
     drafted      proposals of the next window, in so many `passes` for it
@@ -63,6 +63,7 @@ class Stepped:
     opening: bool = False
     drafted: int = 0
     passes: int = 0
+    waited: float = 0.0
 
 
 class Passed(NamedTuple):
