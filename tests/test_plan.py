@@ -4,40 +4,45 @@ import json
 
 import models
 import pytest
+import world as worlds
 
-from mirror_mlx.bench import choices, plan, turns
+from mirror_mlx.bench import choices, plan, planned, turns
 from mirror_mlx.bench.choices import FIXED, points
 from mirror_mlx.bench.hostile import KINDS
 from mirror_mlx.bench.turns import Settings
 from mirror_mlx.cli.main import main
+from mirror_mlx.messages import Outcome, Window
+from mirror_mlx.trace import StepTrace
 from mirror_mlx.tuning import paper
+from mirror_mlx.tuning.belief import Chance
 from mirror_mlx.tuning.machine import Machine, Models, costs
+from mirror_mlx.tuning.throughput import Setting, predict
 
 MAC = Machine(bandwidth=800, compute=27, ane_bandwidth=100, ane_compute=15)
 
 
-def planned(capsys, *words):
+def plan_of(capsys, *words):
     assert main(["plan", *words, "--json"]) == 0
     return json.loads(capsys.readouterr().out)
 
 
 def test_a_described_machine(capsys):
-    found = planned(capsys, "--bandwidth", "800", "--target-params", "8B", "--draft-params", "0.6B")
+    found = plan_of(capsys, "--bandwidth", "800", "--target-params", "8B", "--draft-params", "0.6B")
     assert [row["mode"] for row in found["modes"]] == ["ar", "sd", "mirror"]
     plain, serial, mirror = found["modes"]
     assert plain["speed"] == 1
     assert 1 < serial["speed"] < mirror["speed"]
     assert plain["step_ms"] == pytest.approx(8e9 * 2 / (800e9 * 0.7) * 1e3 + 0.3, rel=0.01)
     assert mirror["hit_ms"] < mirror["miss_ms"]
-    slow = planned(capsys, "--bandwidth", "400", "--target-params", "8B")["modes"][0]
+    slow = plan_of(capsys, "--bandwidth", "400", "--target-params", "8B")["modes"][0]
     assert slow["step_ms"] > 1.9 * plain["step_ms"]
-    useless = planned(capsys, "--bandwidth", "800", "--acceptance", "0", "--hits", "0")
+    useless = plan_of(capsys, "--bandwidth", "800", "--acceptance", "0", "--hits", "0")
     assert all(row["speed"] <= 1 for row in useless["modes"])
 
 
 def test_a_pair_on_this_machine(capsys, tmp_path):
     folder = models.pair(tmp_path / "pair")
-    found = planned(capsys, "--model", str(folder), "--acceptance", "0.5")
+    found = plan_of(capsys, "--model", str(folder), "--acceptance", "0.5")
     assert found["modes"][0]["mode"] == "ar"
     assert found["costs"]["drafts"]
     assert main(["plan", "--model", str(folder)]) == 0
@@ -45,7 +50,7 @@ def test_a_pair_on_this_machine(capsys, tmp_path):
 
 
 def test_the_papers_table(capsys):
-    found = planned(capsys, "--paper")
+    found = plan_of(capsys, "--paper")
     assert len(found["rows"]) == len(paper.TABLE) == 12
     for row in found["rows"]:
         assert 0.5 < row["mirror"] / row["paper_mirror"] < 1.5
@@ -169,3 +174,23 @@ def test_a_sweep_is_kept_and_goes_on(capsys, tmp_path, monkeypatch):
     (out / choices.NAME).write_text(f"{lines[0]}\n{{}}\n")
     assert main([*words, "--out", str(out)]) == 2
     assert "line 2: it is damaged" in capsys.readouterr().err
+
+
+def test_a_prediction_is_compared_by_rate_and_by_the_time_of_a_step():
+    """Two settings that propose alike: what holds is what held in both of them, and a step takes what it takes."""
+    known = worlds.costs(one=10.0, plain=20.0)
+
+    def measured(length, held, factor):
+        setting = Setting("sd", length, length)
+        said = predict(known, setting, Chance([1.0], 0.0))
+        steps = [
+            StepTrace(at, Window(tuple(range(length)), "jit"), Outcome(accepted, 0), mode="sd")
+            for at, accepted in enumerate(held)
+        ]
+        return planned.Measured(setting, steps, sum(held) + len(held), factor * said.step * len(held) / 1e3)
+
+    found = planned.compared({"short": measured(2, [2] * 6, 1.0), "long": measured(4, [4, 4, 1], 1.25)}, known)
+    assert found["settings"]["short"]["step"] == pytest.approx(1.0)
+    assert found["settings"]["long"]["step"] == pytest.approx(0.8)
+    assert found["settings"]["short"]["predicted"] < found["settings"]["short"]["measured"]
+    assert found["error"] == max(planned.errors(found["settings"]))

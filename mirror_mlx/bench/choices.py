@@ -97,12 +97,14 @@ def _swept(
     finally:
         journal.close()
     errors = [error for row in rows for error in planned.errors(row["plan"]["settings"])]
+    steps = [abs(one["step"] - 1) for row in rows for one in row["plan"]["settings"].values()]
     return {
         "setup": about, "settings": rows, "resumed": journal.resumed,
         "worst_share": min(row["share"] for row in rows),
         "plan_error": max(errors),
         "plan_median_error": median(errors),
         "plan_within": sum(error <= _NEAR for error in errors) / len(errors),
+        "step_median_error": median(steps), "step_within": sum(error <= _NEAR for error in steps) / len(steps),
         "plan_gain_error": max(row["plan"]["gain_error"] for row in rows),
     }  # fmt: skip
 

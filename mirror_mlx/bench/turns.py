@@ -25,7 +25,7 @@ from mirror_mlx.trace import StepTrace
 from mirror_mlx.tuning.costs import Costs
 
 Report = Callable[[int, str], None]
-LEAST_S, MOST_S = 30.0, 90.0
+LEAST_S, MOST_S = 30.0, 60.0
 PRECISE = 0.015
 """Engines are compared until the standard error is that, for so many seconds at least and at most: an answer of half a
 second says little on a machine with neighbours."""

@@ -117,7 +117,8 @@ def _print(rows: list[dict[str, Any]], columns: Any, found: dict[str, Any]) -> N
         console.print(
             f"\nauto reaches at least {found['worst_share']:.2f} of the best fixed setting; the throughput model is "
             f"off by {found['plan_median_error']:.1%} (median), by no more than 10 % in "
-            f"{found['plan_within']:.0%} of all cases, and by {found['plan_error']:.0%} at most"
+            f"{found['plan_within']:.0%} of all cases, and by {found['plan_error']:.0%} at most; of a step's time by "
+            f"{found['step_median_error']:.1%}, and by no more than 10 % in {found['step_within']:.0%}"
         )
     else:
         console.print(f"\nauto ÷ plain: at worst {min(row['speed'] for row in rows):.3f}")
