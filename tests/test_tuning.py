@@ -53,7 +53,7 @@ def test_costs_without_a_point_are_refused():
 @given(st.floats(1, 200), st.floats(0.05, 0.95))
 def test_the_best_setting_is_no_worse_than_any_other(one, alpha):
     world = World(worlds.costs(one), alpha)
-    _, rate = best(world.costs, REACH, lambda setting: world)
+    rate = best(world.costs, REACH, lambda setting: world)[1].rate
     rate = max(rate, 1 / world.costs.plain)
     for length, roots in product((1, 3, 7, 15), (8, 64)):
         for mode, late in (("sd", length), ("mirror", length), ("mirror", 0)):
@@ -105,7 +105,7 @@ def test_a_draft_that_dies_again_and_again_costs_next_to_nothing():
 def test_a_good_draft_is_used_nearly_as_well_as_can_be(alpha, one):
     world = World(worlds.costs(one), alpha)
     _, ms, _ = governed(world)
-    _, rate = best(world.costs, REACH, lambda setting: world)
+    rate = best(world.costs, REACH, lambda setting: world)[1].rate
     assert TOKENS / ms > 0.88 * rate
 
 
@@ -250,7 +250,7 @@ def test_a_draft_moves_away_from_a_slow_host_and_back():
     assert {setting.host for setting, _ in loaded if setting.mode != "ar"} == {"away"}
     assert {setting.host for setting, _ in after if setting.mode != "ar"} == {"home"}
     for part, costs in ((loaded, world.away), (after, world.costs)):
-        _, rate = best(costs, REACH, lambda setting: world)
+        rate = best(costs, REACH, lambda setting: world)[1].rate
         assert len(part) / sum(ms for _, ms in part) > 0.85 * rate
     moves = [line for line in policy.account().tried if "is moved to" in line]
     assert moves == [
@@ -351,7 +351,7 @@ def reached(true, believed):
     for seed in range(6):
         world = World(true, 0.8, seed=seed)
         _, said = play(Governor(believed, REACH, {(0, False): 0.6}), world, 2500)
-        _, rate = best(true, REACH, lambda setting, world=world: world)
+        rate = best(true, REACH, lambda setting, world=world: world)[1].rate
         shares.append(1000 / sum(ms for _, ms in said[1500:]) / rate)
     return sum(shares) / len(shares)
 
@@ -372,7 +372,7 @@ def test_a_good_draft_is_found_though_calibration_made_verification_look_dear():
     assert governor.parked
     world = World(true, 0.5, seed=2)
     _, said = play(governor, world, 1500)
-    _, rate = best(true, REACH, lambda setting: world)
+    rate = best(true, REACH, lambda setting: world)[1].rate
     assert rate > 1.15 / true.plain
     assert 500 / sum(ms for _, ms in said[1000:]) > 0.9 * rate
 

@@ -103,10 +103,15 @@ def _swept(
         "worst_share": min(row["share"] for row in rows),
         "plan_error": max(errors),
         "plan_median_error": median(errors),
-        "plan_within": sum(error <= _NEAR for error in errors) / len(errors),
-        "step_median_error": median(steps), "step_within": sum(error <= _NEAR for error in steps) / len(steps),
+        "plan_within": _near(errors),
+        "step_median_error": median(steps), "step_within": _near(steps),
         "plan_gain_error": max(row["plan"]["gain_error"] for row in rows),
     }  # fmt: skip
+
+
+def _near(errors: Sequence[float]) -> float:
+    """The share of predictions that are good."""
+    return sum(error <= _NEAR for error in errors) / len(errors)
 
 
 def _key(point: Settings, mixed: bool) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from math import ceil
 
 from mirror_mlx.messages import Predictor
 from mirror_mlx.tuning.costs import Costs
-from mirror_mlx.tuning.throughput import Belief, Setting, predict
+from mirror_mlx.tuning.throughput import Belief, Prediction, Setting, predict
 
 LENGTHS = (1, 2, 3, 4, 5, 7, 9, 11, 15)
 _ROOTS = (4, 8, 12, 16, 24, 32, 48, 64, 96, 128)
@@ -40,8 +40,8 @@ class Reach:
         return sorted({*(n for n in _ROOTS if n < self.roots), self.roots})
 
 
-def best(costs: Costs, reach: Reach, belief: BeliefOf, start: Setting | None = None) -> tuple[Setting, float]:
-    """The setting of speculation with the highest rate, in tokens a millisecond; plain decoding where there is none.
+def best(costs: Costs, reach: Reach, belief: BeliefOf, start: Setting | None = None) -> tuple[Setting, Prediction]:
+    """The setting of speculation with the highest rate, and what is expected of it; plain decoding where there is none.
 
     start  where to look from, a good one of before; None: everywhere
     """
@@ -53,7 +53,7 @@ def best(costs: Costs, reach: Reach, belief: BeliefOf, start: Setting | None = N
         places = _starts(costs, reach)
     found = [_climb(costs, reach, belief, setting) for setting in places]
     plain = Setting("ar")
-    return max(found, key=lambda pair: pair[1], default=(plain, predict(costs, plain, belief(plain)).rate))
+    return max(found, key=lambda pair: pair[1].rate, default=(plain, predict(costs, plain, belief(plain))))
 
 
 def _starts(costs: Costs, reach: Reach) -> list[Setting]:
@@ -66,21 +66,17 @@ def _starts(costs: Costs, reach: Reach) -> list[Setting]:
     return [*beside_it, turns[-1]]
 
 
-def _climb(costs: Costs, reach: Reach, belief: BeliefOf, setting: Setting) -> tuple[Setting, float]:
+def _climb(costs: Costs, reach: Reach, belief: BeliefOf, setting: Setting) -> tuple[Setting, Prediction]:
     """One factor after another is set to what is best beside the others."""
-
-    def rate(one: Setting) -> float:
-        return predict(costs, one, belief(one)).rate
-
-    now = rate(setting)
+    now = predict(costs, setting, belief(setting))
     for _ in range(_ROUNDS):
         before = setting
         for vary in (_modes, _ways, _lengths, _late, _roots, _predictors, _exits):
             others = vary(reach, costs, setting)
-            rates = [rate(other) for other in others]
-            top = max(rates, default=0.0)
-            if top > now:
-                setting, now = others[rates.index(top)], top
+            said = [predict(costs, other, belief(other)) for other in others]
+            top = max(said, key=lambda one: one.rate, default=now)
+            if top.rate > now.rate:
+                setting, now = others[said.index(top)], top
         if setting == before:
             break
     return setting, now

@@ -77,7 +77,7 @@ class Governor:
         self._rows = [0.0]
         self._wish = self._setting = Setting("ar")
         self._searched = 0
-        self._rate = 1 / costs.plain
+        self._expected = self._said(self._setting)  # of the steps that were decided
         self._tried: list[str] = []
         self._choose(1.0, doubt=False)
 
@@ -104,7 +104,7 @@ class Governor:
     @property
     def gain(self) -> float:
         """Expected tokens a second ÷ plain decoding's."""
-        return 1.0 if self.parked else self._rate * self.costs.plain
+        return 1.0 if self.parked else self._expected.rate * self.costs.plain
 
     @property
     def slow(self) -> bool:
@@ -113,32 +113,35 @@ class Governor:
 
     def prospect(self) -> float:
         """As `gain`, if it were to speculate now; 0 where it must not."""
-        gain, plain = self._best() * self.costs.plain, self.costs.plain
-        return gain if self._known and self._budget.may_try(plain, self._said(self._wish).won(plain)) else 0.0
+        said, plain = self._best(), self.costs.plain
+        return said.rate * plain if self._known and self._budget.may_try(plain, said.won(plain)) else 0.0
 
-    def _best(self) -> float:
-        """What it had better do, and at what rate. Most often it is near to what was best the last time."""
+    def _best(self) -> Prediction:
+        """Of what it had better do, from now on its wish. Most often it is near to what was best the last time."""
         self._rescale()
         start = self._wish if self._searched % _EVERYWHERE or self.slow else None
         self._searched += 1
-        self._wish, rate = best(self.costs, self._reach, self._beliefs.of, start)
-        return rate
+        self._wish, said = best(self.costs, self._reach, self._beliefs.of, start)
+        return said
 
     def _said(self, setting: Setting) -> Prediction:
         return predict(self.costs, setting, self._beliefs.of(setting))
 
+    def _drafting(self, setting: Setting) -> float:
+        """What a window takes that the target waits for, ms; 0: no model makes it."""
+        draft = self.costs.drafts.get(setting.way)
+        return 0.0 if draft is None else draft.jit(setting.late, window=setting.length)
+
     def _entering(self, setting: Setting) -> float:
         """What it loses to begin with it amid a text, where the target waits for the first window, ms."""
-        costs, draft = self.costs, self.costs.drafts.get(setting.way)
-        window = 0.0 if draft is None else draft.jit(setting.late, window=setting.length)
-        return max(0.0, costs.verify.at(1) + window - costs.plain)
+        return max(0.0, self.costs.verify.at(1) + self._drafting(setting) - self.costs.plain)
 
     def _choose(self, better: float, *, doubt: bool = True) -> bool:
         """Speculate if that is expected to be so many times as fast as plain decoding; with doubt: or somewhat less."""
-        rate, plain, cost = self._best(), self.costs.plain, 0.0
+        said, plain, cost = self._best(), self.costs.plain, 0.0
         if not self._known or self._wish.mode == "ar":
             return False
-        said, doubted = self._said(self._wish), rate * plain < better
+        doubted = said.rate * plain < better
         if doubted:
             if not doubt or not self._doubt.worth(said, plain):
                 return False
@@ -146,7 +149,7 @@ class Governor:
         if not self._budget.may_try(plain, said.won(plain), cost):
             return False
         self._doubt.begins(doubted)
-        self._setting, self._rate = self._wish, rate
+        self._setting, self._expected = self._wish, said
         self._tried.append(f"{self._setting}: {self.gain:.2f} × plain expected")
         return True
 
@@ -172,12 +175,9 @@ class Governor:
 
     def waits(self) -> float:
         """Somewhat longer than the first window should take, unless plain decoding is further by then."""
-        costs, setting, draft = self.costs, self._setting, self.costs.drafts.get(self._setting.way)
-        if draft is None:
-            return 0.0
-        takes = draft.jit(setting.late, window=setting.length)
+        setting, takes = self._setting, self._drafting(self._setting)
         tokens = 1 + sum(self._beliefs.of(setting).alive(setting.late))
-        return _WAITS * takes / 1e3 if takes < tokens * costs.plain else 0.0
+        return _WAITS * takes / 1e3 if takes < tokens * self.costs.plain else 0.0
 
     @property
     def probe(self) -> Setting | None:
@@ -201,7 +201,7 @@ class Governor:
     def enough(self, confidences: Sequence[float]) -> int:
         """How many proposals of a window are worth verifying: as long as the next one brings more than its row costs
         at the rate there is (as SpecDec++, arXiv 2405.19715, and PEARL, arXiv 2408.11850, motivate)."""
-        known, rate, rows = self._beliefs.sure(self._setting.way), self._rate, self._rows
+        known, rate, rows = self._beliefs.sure(self._setting.way), self._expected.rate, self._rows
         alive, value, most, take = 1.0, 0.0, 0.0, 0
         for place, sure in enumerate(confidences):
             alive *= known.worth(sure)
@@ -258,13 +258,13 @@ class Governor:
     def _judge(self, look: bool = False) -> None:
         """Is it worth it, and is there something better? look: something else was done, and is known better now."""
         self._rescale()
-        self._rate = self._rate_of(self._setting)
+        self._expected = self._said(self._setting)
         if look or self.gain < 1.0 or self._steps in _EARLY or self._steps % _LOOK == 0:
             self._look()
         plain, why = self.costs.plain, ""
         if self.gain < 1.0 and not self._doubt.learning(self._steps):
             why = f"{self.gain:.2f} × plain expected"
-        elif self._budget.over(plain, self._said(self._setting).won(plain), self._entry):
+        elif self._budget.over(plain, self._expected.won(plain), self._entry):
             why = f"{self._budget.lost / plain:.1f} tokens' time lost"
         if why and self._unchecked > _OFTEN:  # perhaps plain decoding is slower by now, too
             self._recheck = True
@@ -319,7 +319,7 @@ class Governor:
     def resume(self) -> None:
         """Speculate, where that is expected to pay."""
         if self._choose(_BETTER):
-            self._steps, self._entry, self._varied = 0, 0.0, None
+            self._steps, self._varied = 0, None
 
     def failed(self) -> None:
         """The draft died, or was silent for too long."""
@@ -339,14 +339,15 @@ class Governor:
         """Decode plainly."""
         self._tried.append(f"plain decoding: {why}")
         self._stretches.parked(lasted=self._steps > 4 * _LOOK)
-        self._setting, self._rate = Setting("ar"), 1 / self.costs.plain
+        self._setting = Setting("ar")
+        self._expected = self._said(self._setting)
         self._budget.forgive(self.costs.plain, self._entry)
         self._entry, self._recheck = 0.0, False
 
     def _look(self) -> None:
         costs = self.costs
-        setting, rate = best(costs, self._reach, self._beliefs.of, self._setting)
-        if rate > _BETTER * self._rate:
+        setting, said = best(costs, self._reach, self._beliefs.of, self._setting)
+        if said.rate > _BETTER * self._expected.rate:
             self._wish = self._setting = setting
-            self._rate = rate
+            self._expected = said
             self._tried.append(f"{setting}: {self.gain:.2f} × plain expected")
