@@ -187,7 +187,7 @@ def test_a_prediction_is_compared_by_rate_and_by_the_time_of_a_step():
             StepTrace(at, Window(tuple(range(length)), "jit"), Outcome(accepted, 0), mode="sd")
             for at, accepted in enumerate(held)
         ]
-        return planned.Measured(setting, steps, sum(held) + len(held), factor * said.step * len(held) / 1e3)
+        return planned.Measured(setting, steps, factor * said.step * len(held) / 1e3)
 
     found = planned.compared({"short": measured(2, [2] * 6, 1.0), "long": measured(4, [4, 4, 1], 1.25)}, known)
     assert found["settings"]["short"]["step"] == pytest.approx(1.0)

@@ -207,13 +207,12 @@ def answers(fixed: Mapping[str, Any], settings: Settings) -> int:
 
 
 def _decoded(found: Mapping[str, Sequence[Answer]], engines: Mapping[str, Engine]) -> dict[str, planned.Measured]:
-    """The fixed settings' answers that are long enough, without first and last steps: first windows hold less often,
-    last ones are cut."""
-    several = {name: [answer for answer in of if len(answer.steps) > 2] for name, of in found.items() if name != "auto"}
+    """What the fixed settings' answers that are long enough have between their first steps and their last."""
+    several = {name: [answer for answer in of if answer.middle] for name, of in found.items() if name != "auto"}
     return {
         name: planned.Measured(
-            engines[name].setting, [step for answer in of for step in answer.steps[1:-1]],
-            sum(answer.between for answer in of), sum(answer.decoding for answer in of),
+            engines[name].setting, [step for answer in of for step in answer.middle],
+            sum(answer.decoding for answer in of),
         ) for name, of in several.items() if of
     }  # fmt: skip
 

@@ -14,12 +14,15 @@ from mirror_mlx.tuning.throughput import Setting, predict
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What was decoded in one setting, without the first and last steps of answers: steps, tokens and seconds."""
+    """What was decoded in one setting, and how long it took."""
 
     setting: Setting
     steps: Sequence[StepTrace]
-    tokens: int
     seconds: float
+
+    @property
+    def tokens(self) -> int:
+        return sum(step.outcome.accepted + 1 for step in self.steps)
 
     @property
     def kind(self) -> tuple[int, int]:

@@ -108,14 +108,14 @@ class Answer:
     seconds: float
     text: tuple[int, ...]
     prompt: int = 0  # which one
-    decoding: float = 0.0  # seconds from the end of the first step to the beginning of the last
+    decoding: float = 0.0  # seconds from the end of the first step to the beginning of the last but one
     steps: Sequence[StepTrace] = ()
     setting: str = ""  # that had been decided when it ended
 
     @property
-    def between(self) -> int:
-        """Tokens of those seconds."""
-        return sum(step.outcome.accepted + 1 for step in self.steps[1:-1])
+    def middle(self) -> Sequence[StepTrace]:
+        """The steps of those seconds: first windows hold less often; the last one is cut, and soon there."""
+        return self.steps[1:-2]
 
 
 def warm(engines: Iterable[Engine], lab: Lab) -> None:
@@ -155,7 +155,7 @@ def answered(engine: Engine, prompt: list[int], lab: Lab) -> Answer:
     text = tuple(r.token for r in engine.stream(prompt, lab.settings.max_tokens, lab.sampling))
     ended, steps = time.perf_counter(), tuple(engine.trace.steps)
     verified = sorted(span.start for span in engine.trace.spans if span.name == "verify" and span.lane == "target")
-    decoding = (verified[-1] - verified[1]) / 1e9 if len(verified) > 2 else 0.0
+    decoding = (verified[-2] - verified[1]) / 1e9 if len(verified) > 3 else 0.0
     return Answer(len(text), ended - began, text, decoding=decoding, steps=steps, setting=engine.stats.setting)
 
 
