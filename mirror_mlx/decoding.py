@@ -19,6 +19,7 @@ from mirror_mlx.sampling import Sampler, Sampling
 from mirror_mlx.target import Target
 from mirror_mlx.target.target import Progress
 from mirror_mlx.trace import StepTrace, Trace, clock
+from mirror_mlx.tuning.due import Timetable
 from mirror_mlx.tuning.fanout import Fan
 from mirror_mlx.tuning.policy import Ask, Passed, Policy, Probed, Stepped
 from mirror_mlx.tuning.tally import Tally
@@ -44,6 +45,7 @@ class Decoding:
 
     policy    what says how each of them is done
     fan       what says how many of the draft's own outcomes are prepared for at each row
+    times     what says when an outcome is due, and what passes are worth beginning before it
     proposer  what proposes windows where the draft has none: on a miss, or as there is no draft at all
     tokens    the prompt; what is decoded is appended
     limit     how many tokens to decode
@@ -58,6 +60,7 @@ class Decoding:
         policy: Policy,
         *,
         fan: Fan,
+        times: Timetable,
         proposer: Proposer | None = None,
         tokens: list[int],
         limit: int,
@@ -67,7 +70,7 @@ class Decoding:
     ) -> None:
         self.options, self.reason = options, ""
         self._policy, self._target, self._draft, self._proposer = policy, target, draft, proposer
-        self._fan = fan
+        self._fan, self._times = fan, times
         self._tokens, self._prompt, self._limit, self._eos = tokens, len(tokens), limit, stops
         self._sampling, self._trace = sampling, trace
         self._ahead = Ahead(draft, proposer, sampling, trace)
@@ -209,7 +212,10 @@ class Decoding:
         if self._draft is None:
             return None
         self._tune(setting)
-        ticket = self._draft.start(step, self._planned(window, setting), self._tokens)
+        plan = self._planned(window, setting)
+        if plan.predictor is not None:
+            plan = replace(plan, due=self._times.of(len(window.tokens), setting))
+        ticket = self._draft.start(step, plan, self._tokens)
         if self._draft.fault is not None:
             self._step_down(str(self._draft.fault))
         return ticket
@@ -285,7 +291,10 @@ class Decoding:
             if window.source in HITS:
                 note.foreseen = ticket.round.foreseen(outcome.key)
             self._fan.saw(len(note.window.tokens), outcome.accepted, ticket.round.rank(outcome), self.options.kappa)
-        self._fact = step_began, _fact(ask.setting, ticket, note, made, (ready - step_began) / 1e6)
+        fact = _fact(ask.setting, ticket, note, made, (ready - step_began) / 1e6)
+        self._fact = step_began, fact
+        if ticket is not None:
+            self._times.saw(fact)
         note.busy += note.waited
         self._trace.add("target", "collect", note.step, began, began + note.waited)
         return window
@@ -342,6 +351,7 @@ def _fact(setting: Setting, ticket: Ticket | None, note: StepTrace, made: Window
         Passed(one.ns / 1e6, setting.load(one.branches, one.fresh, one.second), one.rows, not one.late)
         for one in (ticket.passes if ticket is not None else ())
     ]
+    place = None if ticket is None else ticket.round.cache.place(note.outcome.key)
     return Stepped(
         setting,
         length=len(note.window.tokens),
@@ -353,10 +363,11 @@ def _fact(setting: Setting, ticket: Ticket | None, note: StepTrace, made: Window
         confidences=note.window.confidences,
         opened=ticket.roots if ticket is not None else 0,
         own=ticket.round.own if ticket is not None else 0,
-        place=None if ticket is None or note.next not in HITS else ticket.round.cache.place(note.outcome.key),
+        place=None if ticket is None or place is None or place >= ticket.roots else place,
         passed=passed,
         by=note.window.source,
         opening=note.step == 0,
         drafted=len(made.tokens),
         passes=made.passes,
+        known=ticket.known / 1e6 if ticket is not None else 0.0,
     )

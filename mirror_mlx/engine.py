@@ -27,6 +27,7 @@ from mirror_mlx.target.target import Progress
 from mirror_mlx.threads import brisk
 from mirror_mlx.trace import Stats, Trace, summarise
 from mirror_mlx.tuning.choice import Reach
+from mirror_mlx.tuning.due import Timetable
 from mirror_mlx.tuning.fanout import Fan
 from mirror_mlx.tuning.policy import Policy
 from mirror_mlx.tuning.throughput import Setting
@@ -102,7 +103,7 @@ class Engine:
             self._rendezvous = Rendezvous(draft, timeout=o.draft_timeout, work=draft_work)
             self._max_roots = min(o.max_roots, draft.max_roots or o.max_roots)
         self._running = False
-        self._fan = Fan(o.fan_out)
+        self._fan, self._times = Fan(o.fan_out), Timetable()
         self.worth: Worth | None = Worth()
         self._auto = None
         if o.mode == "auto" and (draft is not None or self.proposes) and self.target.window_refusal is None:
@@ -205,8 +206,8 @@ class Engine:
         if self.options.accept == "reject":
             sampling = _by_rejection(sampling, self.options, self._max_roots)
         run = Decoding(
-            self.target, self._rendezvous, self.options, policy, fan=self._fan, proposer=self._proposer, tokens=tokens,
-            limit=limit, stops=self._eos, sampling=sampling, trace=trace,
+            self.target, self._rendezvous, self.options, policy, fan=self._fan, times=self._times,
+            proposer=self._proposer, tokens=tokens, limit=limit, stops=self._eos, sampling=sampling, trace=trace,
         )  # fmt: skip
         text, steps = TextStream(self.tokenizer), run.steps()
         prompt_tokens, started, first, count = len(tokens), time.perf_counter(), 0.0, 0

@@ -68,7 +68,7 @@ class Rendezvous:
 
     def resolve(self, ticket: Ticket, outcome: Outcome) -> None:
         """Verification has ended: the draft turns to this outcome alone."""
-        ticket.outcome, ticket.roots = outcome, len(ticket.round.cache)
+        ticket.outcome, ticket.roots, ticket.known = outcome, len(ticket.round.cache), clock() - ticket.began
         self._worker.post(Resolved(ticket))
 
     def collect(self, ticket: Ticket, patience: float | None = None) -> Window:

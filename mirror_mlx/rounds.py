@@ -18,6 +18,7 @@ from typing import Any
 from mirror_mlx.messages import Candidates, Fallback, Key, Outcome, Predictor, Root, Source, Window
 from mirror_mlx.outcomes import allocate, pool, rank, roots
 from mirror_mlx.speculation import SpeculationCache
+from mirror_mlx.tuning.due import Due
 
 
 class State(Enum):
@@ -44,7 +45,7 @@ class Expand:
 
 @dataclass(frozen=True, slots=True)
 class Advance:
-    """One draft pass over the branches of these roots; where it cannot take all, over the first of them."""
+    """One draft pass over the branches of these roots."""
 
     keys: tuple[Key, ...]
 
@@ -78,6 +79,7 @@ class Plan:
     max_roots   all roots of a step together
     tap         whether a tap will come
     stops       tokens that end the text: nothing is prepared for what would follow them
+    due         when the outcome is expected, and what passes take: none is begun that is not worth it; None: all are
     """
 
     window: tuple[int, ...]
@@ -91,6 +93,7 @@ class Plan:
     late: int | None = None
     fan_out: tuple[int, ...] | None = None
     stops: Collection[int] = ()
+    due: Due | None = None
 
 
 class Round:
@@ -186,7 +189,9 @@ class Round:
 
     # Decision.
 
-    def next(self) -> Action:
+    def next(self, at: float = 0.0, width: int | None = None) -> Action:
+        """at: ms since the step began; width: how many branches a pass takes, the first being served to their end;
+        None: all of them."""
         if self.state is State.FRESH:
             if self.plan.predictor is None and self._outcome is None:
                 return Wait()
@@ -196,7 +201,10 @@ class Round:
             return self._next_settling(self._outcome)
         if self._unopened:
             return Expand(tuple(self._unopened))
-        return Advance(self.cache.unfinished) if self.cache.unfinished else Wait()
+        keys = self.cache.unfinished[:width]
+        if keys and self.plan.due is not None:
+            keys = keys[: self.plan.due.branches(at, keys, self.cache)]
+        return Advance(keys) if keys else Wait()
 
     def _next_settling(self, outcome: Outcome) -> Action:
         key = outcome.key
@@ -215,7 +223,7 @@ class Round:
         self._unopened = []
         key = self._outcome.key
         if key in self.cache:
-            self._source = "hit" if self.cache.finished(key) else "partial"
+            self._source = "hit" if self.cache.finished(key) else "partial" if self.cache.passes(key) else "jit"
         else:
             self._source = "jit" if self._drafts_late else "empty"
 

@@ -22,6 +22,7 @@ class SpeculationCache:
         self._sure: dict[Key, list[float]] = {}
         self._laws: dict[Key, list[Any]] = {}
         self._passes: dict[Key, int] = {}
+        self._places: dict[Key, int] = {}
         self._open: dict[Key, None] = {}
 
     def __contains__(self, key: Key) -> bool:
@@ -47,6 +48,7 @@ class SpeculationCache:
     def open(self, key: Key) -> None:
         """Begin the window of a root."""
         if key not in self._windows:
+            self._places[key] = len(self._windows)
             self._windows[key] = []
             if self._length > 0:
                 self._open[key] = None
@@ -94,4 +96,4 @@ class SpeculationCache:
 
     def place(self, key: Key) -> int | None:
         """Which root this one was, in the order they were opened, from 0 on; None: it is none."""
-        return next((place for place, other in enumerate(self._windows) if other == key), None)
+        return self._places.get(key)

@@ -49,6 +49,8 @@ class Ticket:
     outcome: Outcome | None = None
     roots: int = 0  # outcomes prepared for when the real one was known
     cancelled: bool = False
+    began: int = field(default_factory=clock)
+    known: int = 0  # ns after that the outcome was
     passes: list[Pass] = field(default_factory=list)
 
 
@@ -246,7 +248,7 @@ class Worker:
         while True:
             try:
                 self._take_facts(ticket, block=False)
-                action = round_.next()
+                action = round_.next((clock() - ticket.began) / 1e6, width)
                 if isinstance(action, Wait):
                     self._take_facts(ticket, block=True)
                     began = clock()
@@ -263,7 +265,7 @@ class Worker:
                 draft.expand(action.roots)
                 round_.expanded(action.roots)
             elif isinstance(action, Advance):
-                keys = action.keys[:width]  # where not all fit a pass, the first are served to their end
+                keys = action.keys
                 made, late = [round_.cache.passes(key) for key in keys], not round_.awaits_outcome
                 with span("draft", "pass", step):
                     proposed = draft.advance(keys)

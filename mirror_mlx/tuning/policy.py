@@ -46,6 +46,7 @@ class Stepped:
     passed       the draft's passes
     opening      whether it is a request's first, in which the target has the end of the prompt to do as well
     drafted      proposals of the next window, in so many `passes` for it
+    known        when the draft was told the outcome, after it was told of the step; 0: there is no draft
     """
 
     setting: Setting
@@ -64,6 +65,7 @@ class Stepped:
     drafted: int = 0
     passes: int = 0
     waited: float = 0.0
+    known: float = 0.0
 
 
 class Passed(NamedTuple):

@@ -1,0 +1,140 @@
+"""When a step's outcome is due, and over how many branches a pass is still worth beginning before it. Pure.
+
+A pass that has begun is finished, whatever becomes known meanwhile: one over many branches that begins shortly before
+the outcome is known keeps the target waiting, for longer than one over a single branch that begins when it is known.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from mirror_mlx.messages import Key, Predictor
+from mirror_mlx.tuning.costs import Way
+from mirror_mlx.tuning.curve import Curve
+from mirror_mlx.tuning.policy import Stepped
+from mirror_mlx.tuning.running import Ranks, Ratio
+from mirror_mlx.tuning.throughput import Setting
+
+COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
+"""Branches of a pass that are looked at, beside all of them."""
+
+
+def worthwhile(
+    room: float, most: int, takes: Callable[[int], float], found: Callable[[int], float], single: float
+) -> int:
+    """Over how many of the first branches a pass is worth beginning, so long before the outcome is known; 0: over none.
+
+    It saves a pass over one branch after the outcome if that is among them, and costs what it takes longer than there
+    is room for. All times in the same unit.
+
+    most    branches there are
+    takes   a pass over so many
+    found   how likely the outcome is among the first so many
+    single  a pass over one, once the outcome is known
+
+    >>> def takes(count): return 10.0 + count
+    >>> def found(count): return 1 - 0.5 ** count
+    >>> [worthwhile(room, 16, takes, found, 11.0) for room in (30, 20, 15, 10, 5, 0)]
+    [16, 8, 4, 3, 3, 0]
+    """
+    if takes(most) <= room:
+        return most
+    best, count = 0.0, 0
+    for n in (*(n for n in COUNTS if n < most), most):
+        worth = found(n) * single - max(0.0, takes(n) - room)
+        if worth > best:
+            best, count = worth, n
+    return count
+
+
+class Branches(Protocol):
+    """What there is of a step's windows: see `speculation.SpeculationCache`."""
+
+    def passes(self, key: Key) -> int: ...
+    def place(self, key: Key) -> int | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """What is expected of one step.
+
+    at       when its outcome is known, ms after it begins
+    one      what a pass takes, ms, by its load
+    setting  which says what the load is
+    hits     the share of outcomes among the first so many roots
+    """
+
+    at: float
+    one: Curve
+    setting: Setting
+    hits: Callable[[float], float]
+
+    def branches(self, now: float, keys: Sequence[Key], of: Branches) -> int:
+        """Over how many of these a pass is worth beginning so many ms after the step began. What is overdue is due."""
+        made = [of.passes(key) for key in keys]
+        first = of.place(keys[0]) or 0
+
+        def takes(count: int) -> float:
+            return self.one.at(self.setting.load(count, made[:count].count(0), made[:count].count(1)))
+
+        def found(count: int) -> float:
+            return self.hits(1 + (of.place(keys[count - 1]) or 0)) - self.hits(first)
+
+        return worthwhile(max(0.0, self.at - now), len(keys), takes, found, self.one.at(1))
+
+
+@dataclass(slots=True)
+class _Timed:
+    """What something takes, ms, by how much of it there is.
+
+    What is seen at one count says how fast the device is for all of them, at once, and what this count takes beside
+    others, by and by.
+    """
+
+    _NEW = 0.2
+    _FAR = 1.3  # what is further off may be an interruption, and counts for no more than that
+
+    ratio: Ratio = field(default_factory=Ratio)
+    means: dict[int, float] = field(default_factory=dict)
+    curve: Curve | None = None
+
+    def saw(self, count: float, ms: float) -> None:
+        at = round(count)
+        expected = self.at(count) or ms
+        bounded = min(max(ms, expected / self._FAR), expected * self._FAR) / self.ratio.value
+        before = self.means.get(at, bounded)
+        self.means[at] = before + self._NEW * (bounded - before)
+        self.ratio.saw(ms / expected)
+        self.curve = Curve.of(self.means).scaled(self.ratio.value)
+
+    def at(self, count: float) -> float | None:
+        return None if self.curve is None else self.curve.at(count)
+
+
+class Timetable:
+    """When outcomes come and what a draft's passes take, over all requests of an engine."""
+
+    def __init__(self) -> None:
+        self._outcomes = _Timed()
+        self._passes: dict[Way, _Timed] = {}
+        self._ranks: dict[Predictor, Ranks] = {}
+
+    def saw(self, fact: Stepped) -> None:
+        """A step of speculation is over."""
+        setting = fact.setting
+        passes = self._passes.setdefault(setting.way, _Timed())
+        for passed in fact.passed:
+            if passed.rows <= 1:
+                passes.saw(passed.branches, passed.ms)
+        if setting.mode == "mirror" and not fact.opening:
+            self._outcomes.saw(fact.length + 1, fact.known)
+            if fact.opened:
+                self._ranks.setdefault(setting.predictor, Ranks()).saw(fact.place, fact.opened)
+
+    def of(self, length: int, setting: Setting) -> Due | None:
+        """For a step that verifies so many proposals; None: nothing is known yet."""
+        passes, ranks = self._passes.get(setting.way), self._ranks.get(setting.predictor)
+        at = self._outcomes.at(length + 1)
+        if at is None or ranks is None or passes is None or passes.curve is None:
+            return None
+        return Due(at, passes.curve, setting, ranks.hits)
