@@ -288,6 +288,8 @@ class Decoding:
             window = self._fitting(self._proposed(window, self._policy.ask().setting))
         note.waited, note.next = clock() - began, window.source
         if ticket is not None:
+            place = ticket.round.cache.place(outcome.key)
+            note.place = place if place is not None and place < ticket.roots else None
             if window.source in HITS:
                 note.foreseen = ticket.round.foreseen(outcome.key)
             self._fan.saw(len(note.window.tokens), outcome.accepted, ticket.round.rank(outcome), self.options.kappa)
@@ -351,7 +353,6 @@ def _fact(setting: Setting, ticket: Ticket | None, note: StepTrace, made: Window
         Passed(one.ns / 1e6, setting.load(one.branches, one.fresh, one.second), one.rows, not one.late)
         for one in (ticket.passes if ticket is not None else ())
     ]
-    place = None if ticket is None else ticket.round.cache.place(note.outcome.key)
     return Stepped(
         setting,
         length=len(note.window.tokens),
@@ -363,7 +364,7 @@ def _fact(setting: Setting, ticket: Ticket | None, note: StepTrace, made: Window
         confidences=note.window.confidences,
         opened=ticket.roots if ticket is not None else 0,
         own=ticket.round.own if ticket is not None else 0,
-        place=None if ticket is None or place is None or place >= ticket.roots else place,
+        place=note.place,
         passed=passed,
         by=note.window.source,
         opening=note.step == 0,

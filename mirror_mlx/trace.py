@@ -40,6 +40,7 @@ class StepTrace:
     foreseen    who named the outcome, "draft" or "tap", where the next window is a hit
     mode        "mirror", "sd" or "ar": how it was done
     predictor   who was asked to name outcomes; "": nobody
+    place       which of the roots was the outcome, from 0 on; None: none of them
     """
 
     step: int
@@ -52,6 +53,7 @@ class StepTrace:
     foreseen: str | None = None
     mode: str = "ar"
     predictor: str = ""
+    place: int | None = None
 
 
 @dataclass(slots=True)

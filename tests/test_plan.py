@@ -182,7 +182,7 @@ def test_a_prediction_is_compared_by_rate_and_by_the_time_of_a_step():
 
     def measured(length, held, factor):
         setting = Setting("sd", length, length)
-        said = predict(known, setting, Chance([1.0], 0.0))
+        said = predict(known, setting, Chance([1.0]))
         steps = [
             StepTrace(at, Window(tuple(range(length)), "jit"), Outcome(accepted, 0), mode="sd")
             for at, accepted in enumerate(held)

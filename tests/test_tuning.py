@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from world import World, play
 
+from mirror_mlx.bench.rollout import Rollout
 from mirror_mlx.tuning.choice import Reach, best
 from mirror_mlx.tuning.costs import Costs, DraftCosts
 from mirror_mlx.tuning.curve import Curve
 from mirror_mlx.tuning.governor import Governor
-from mirror_mlx.tuning.latency import Rollout
 from mirror_mlx.tuning.moving import Moving
 from mirror_mlx.tuning.policy import Probed, Stepped
 from mirror_mlx.tuning.tally import Plained

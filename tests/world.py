@@ -34,10 +34,6 @@ class World:
         self.rng = random.Random(self.seed)
         self.steps = 0
 
-    def own(self, count):
-        """The share of a hybrid's hits that are the draft's own roots."""
-        return self.hits(count // 2) / max(self.hits(count), 1e-9)
-
     def backup(self, count):
         """Tokens of a window that the draft has no part in."""
         return 0.0
@@ -84,7 +80,7 @@ class World:
         expected = predict(costs, setting, self)
         mirror = setting.mode == "mirror"
         place = self.place(setting.roots) if mirror else None
-        hit = place is not None
+        hit = place is not None and self.hits(place + 1) <= expected.share + 1e-9  # something was prepared for it
         whole = (expected.hit if hit else expected.miss) * self.jitter() * self.bias(setting)
         length = setting.length if mirror else setting.late
         target = self.costs.verify.at(length + 1) * (self.costs.slower if mirror else 1.0)

@@ -9,7 +9,7 @@ milliseconds out.
 from collections import defaultdict
 from dataclasses import dataclass
 
-from mirror_mlx.tuning.latency import Rollout
+from mirror_mlx.bench.rollout import Rollout
 
 _STEPS = 16  # after which how long the draft is still busy has settled
 FACTORS = {

@@ -8,12 +8,11 @@ from mirror_mlx import loading
 from mirror_mlx.bench.checks import at_least
 from mirror_mlx.errors import UsageError
 from mirror_mlx.tuning import paper as table
-from mirror_mlx.tuning.belief import Chance
+from mirror_mlx.tuning.belief import Expected
 from mirror_mlx.tuning.choice import Reach
 from mirror_mlx.tuning.choice import best as choose
 from mirror_mlx.tuning.costs import Costs
 from mirror_mlx.tuning.machine import Machine, Models, costs
-from mirror_mlx.tuning.running import Ranks
 from mirror_mlx.tuning.throughput import Setting, predict
 
 _GUESS = 0.8  # of proposals hold, where nobody says
@@ -61,18 +60,6 @@ class Settings:
             given = getattr(self, name)
             if given is not None and not 0 <= given < 1:
                 raise UsageError(f"{name} is {given}: it must be in [0, 1)")
-
-
-class Expected(Chance):
-    """Proposals hold with one probability, and hits go with roots as they do anywhere (see `running.Ranks`)."""
-
-    def __init__(self, acceptance: float, hits: float) -> None:
-        super().__init__([acceptance], hits)
-        ranks = Ranks()
-        self._shape = [ranks.hits(count) / max(ranks.hits(64), 1e-9) for count in range(257)]
-
-    def hits(self, count: float) -> float:
-        return min(1.0, self._hits * self._shape[min(int(count), 256)])
 
 
 def best(settings: Settings) -> dict[str, Any]:

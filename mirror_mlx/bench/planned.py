@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
-from mirror_mlx.messages import HITS, first_pass
+from mirror_mlx.messages import first_pass
 from mirror_mlx.trace import StepTrace
 from mirror_mlx.tuning.belief import Chance
 from mirror_mlx.tuning.costs import Costs, trusted
@@ -36,16 +36,10 @@ class Measured:
         steps = [step for step in self.steps if step.predictor == predictor]
         return replace(self, setting=replace(self.setting, predictor=predictor or "hybrid"), steps=steps)
 
-    @property
-    def hits(self) -> float:
-        ready = [step.next in HITS for step in self.steps if step.next != "none"]
-        return sum(ready) / len(ready) if ready else 0.0
-
-    @property
-    def own(self) -> float:
-        """Of the hits, how many were the draft's own roots."""
-        named = [step.foreseen for step in self.steps if step.next in HITS]
-        return named.count("draft") / len(named) if named else 0.0
+    def hits(self, count: float) -> float:
+        """The share of outcomes among the first so many roots."""
+        places = [step.place for step in self.steps if step.next != "none"]
+        return sum(place is not None and place < count for place in places) / max(len(places), 1)
 
 
 def rates(of: Sequence[Measured]) -> list[float]:
@@ -86,7 +80,7 @@ def compared(found: Mapping[str, Measured], costs: Costs) -> dict[str, Any]:
         tokens = ms = 0.0
         for asked in {step.predictor for step in one.steps}:
             part = one.of(asked)
-            said = predict(now, part.setting, Chance(held, part.hits, part.own))
+            said = predict(now, part.setting, Chance(held, part.hits))
             tokens, ms = tokens + len(part.steps) * said.tokens, ms + len(part.steps) * said.step
         rows[name] = {
             "predicted": 1e3 * tokens / ms, "measured": one.tokens / one.seconds, "step": ms / 1e3 / one.seconds

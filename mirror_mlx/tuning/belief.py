@@ -18,20 +18,14 @@ class Chance:
     """A `throughput.Belief` without a doubt: a draft without a backup.
 
     rates  how often a proposal holds, by place, given that those before it did; those beyond are as the last
-    hits   the share of outcomes prepared for, whatever their number; own: of those, the draft's own
+    hits   the share of outcomes among the first so many roots
     """
 
-    def __init__(self, rates: Sequence[float], hits: float, own: float = 1.0) -> None:
-        self._rates, self._hits, self._own = rates, hits, own
+    def __init__(self, rates: Sequence[float], hits: Callable[[float], float] = lambda count: 0.0) -> None:
+        self._rates, self.hits = rates, hits
 
     def alive(self, count: int) -> Sequence[float]:
         return alive(self._rates, count)
-
-    def hits(self, count: float) -> float:
-        return self._hits
-
-    def own(self, count: float) -> float:
-        return self._own
 
     def filled(self) -> float:
         return 1.0
@@ -40,19 +34,25 @@ class Chance:
         return 0.0
 
 
+class Expected(Chance):
+    """Proposals hold with one probability, and hits go with roots as they do anywhere (see `running.Ranks`).
+
+    hits  of 64 roots
+    """
+
+    def __init__(self, acceptance: float, hits: float) -> None:
+        usual = Ranks().hits
+        factor = hits / usual(64)
+        super().__init__([acceptance], lambda count: min(1.0, factor * usual(count)))
+
+
 class Believed:
     """A `throughput.Belief`: acceptance, hits under one predictor, and what is proposed without a model."""
 
-    def __init__(
-        self, alive: Callable[[int], Sequence[float]], ranks: Ranks, own: Ranks, proposer: "_Proposer"
-    ) -> None:
-        self.alive = alive
-        self.hits, self._own = ranks.hits, own.hits
+    def __init__(self, alive: Callable[[int], Sequence[float]], ranks: Ranks, proposer: "_Proposer") -> None:
+        self.alive, self.hits = alive, ranks.hits
         self.filled = proposer.filled
         self.backup = proposer.backup
-
-    def own(self, count: float) -> float:
-        return min(1.0, self._own(count / 2) / max(self.hits(count), 1e-9))
 
 
 class Beliefs:
@@ -80,9 +80,7 @@ class Beliefs:
         self._made: Setting | None = None  # what the next window was asked for with, if it came from a step
 
     def of(self, setting: Setting) -> Believed:
-        return Believed(
-            partial(self._alive, setting), self._ranks[setting.predictor], self._ranks["draft"], self._proposer
-        )
+        return Believed(partial(self._alive, setting), self._ranks[setting.predictor], self._proposer)
 
     def _alive(self, setting: Setting, count: int) -> Sequence[float]:
         """The same list serves many settings: a decision looks at a hundred of them."""

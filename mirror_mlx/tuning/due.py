@@ -1,50 +1,16 @@
-"""When a step's outcome is due, and over how many branches a pass is still worth beginning before it. Pure.
-
-A pass that has begun is finished, whatever becomes known meanwhile: one over many branches that begins shortly before
-the outcome is known keeps the target waiting, for longer than one over a single branch that begins when it is known.
-"""
+"""When a step's outcome is due, and over how many branches a pass is still worth beginning before it. Pure."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from mirror_mlx.messages import Key, Predictor
+from mirror_mlx.tuning.beside import worthwhile
 from mirror_mlx.tuning.costs import Way
 from mirror_mlx.tuning.curve import Curve
 from mirror_mlx.tuning.policy import Stepped
 from mirror_mlx.tuning.running import Ranks, Ratio
 from mirror_mlx.tuning.throughput import Setting
-
-COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
-"""Branches of a pass that are looked at, beside all of them."""
-
-
-def worthwhile(
-    room: float, most: int, takes: Callable[[int], float], found: Callable[[int], float], single: float
-) -> int:
-    """Over how many of the first branches a pass is worth beginning, so long before the outcome is known; 0: over none.
-
-    It saves a pass over one branch after the outcome if that is among them, and costs what it takes longer than there
-    is room for. All times in the same unit.
-
-    most    branches there are
-    takes   a pass over so many
-    found   how likely the outcome is among the first so many
-    single  a pass over one, once the outcome is known
-
-    >>> def takes(count): return 10.0 + count
-    >>> def found(count): return 1 - 0.5 ** count
-    >>> [worthwhile(room, 16, takes, found, 11.0) for room in (30, 20, 15, 10, 5, 0)]
-    [16, 8, 4, 3, 3, 0]
-    """
-    if takes(most) <= room:
-        return most
-    best, count = 0.0, 0
-    for n in (*(n for n in COUNTS if n < most), most):
-        worth = found(n) * single - max(0.0, takes(n) - room)
-        if worth > best:
-            best, count = worth, n
-    return count
 
 
 class Branches(Protocol):

@@ -7,7 +7,7 @@ model gives serial speculation that speed-up is the one Mirror is then predicted
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from mirror_mlx.tuning.belief import Chance
+from mirror_mlx.tuning.belief import Chance, Expected
 from mirror_mlx.tuning.costs import Costs
 from mirror_mlx.tuning.machine import Machine, Models, costs
 from mirror_mlx.tuning.throughput import Setting, predict
@@ -49,7 +49,7 @@ def rows(machine: Machine = MACHINE, hits: float = 0.9) -> Iterator[Row]:
     for (name, task), (serial, mirror) in TABLE.items():
         found = costs(machine, TARGETS[name])
         acceptance = _acceptance(found, serial)
-        belief = Chance([acceptance], hits)
+        belief = Expected(acceptance, hits)
         exit_layer = TARGETS[name].layers // 2
         way = (TARGETS[name].streams, False)
         setting = Setting("mirror", LENGTH, LENGTH, KAPPA * (LENGTH + 1), "tap", exit_layer, way)
@@ -61,6 +61,6 @@ def _acceptance(found: Costs, speedup: float) -> float:
     low, high = 0.0, 0.999
     for _ in range(40):
         middle = (low + high) / 2
-        got = predict(found, Setting("sd", LENGTH, LENGTH), Chance([middle], 0.0)).rate * found.plain
+        got = predict(found, Setting("sd", LENGTH, LENGTH), Chance([middle])).rate * found.plain
         low, high = (middle, high) if got < speedup else (low, middle)
     return (low + high) / 2

@@ -5,14 +5,14 @@ of a step. Unlike there, a rollout that is not finished when the outcome is know
 with `late` 0 a window after a miss is the backup's, which takes no time (SSD's choice between slow and fast backup).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import ceil
-from typing import Literal, Protocol
+from math import inf
+from typing import Literal, NamedTuple, Protocol
 
 from mirror_mlx.messages import Predictor, first_pass
+from mirror_mlx.tuning.beside import Work
 from mirror_mlx.tuning.costs import Costs, DraftCosts, Kind, Way
-from mirror_mlx.tuning.latency import Rollout
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +74,14 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """Of a step, on average; of one whose outcome was prepared for, and of another. ms, tokens."""
+    """Of a step, on average; of one whose outcome something was prepared for, and of another; the share of those. ms,
+    tokens."""
 
     step: float
     tokens: float
     hit: float = 0.0
     miss: float = 0.0
+    share: float = 0.0
 
     @property
     def rate(self) -> float:
@@ -92,16 +94,15 @@ class Prediction:
 
     def times(self, factor: float) -> "Prediction":
         """Of steps that take so many times as long."""
-        return Prediction(self.step * factor, self.tokens, self.hit * factor, self.miss * factor)
+        return Prediction(self.step * factor, self.tokens, self.hit * factor, self.miss * factor, self.share)
 
 
 class Belief(Protocol):
     """What the text and the draft decide: see `running`."""
 
     def alive(self, count: int) -> Sequence[float]: ...
-    def hits(self, count: float) -> float: ...
-    def own(self, count: float) -> float:
-        """The share of the hits of a hybrid that the draft itself has named."""
+    def hits(self, count: float) -> float:
+        """The share of outcomes among the first so many roots."""
 
     def filled(self) -> float:
         """The share of steps for which there is a proposal at all, where no model makes them."""
@@ -118,7 +119,6 @@ def predict(costs: Costs, setting: Setting, belief: Belief) -> Prediction:
     >>> class Sure:
     ...     def alive(self, count): return [0.8**i for i in range(1, count + 1)]
     ...     def hits(self, count): return 0.9
-    ...     def own(self, count): return 0.8
     ...     def backup(self, count): return 0.0
     >>> draft = DraftCosts(Curve.of({1: 10.0}), Curve.of({1: 10.0}), tokens=2.0)
     >>> costs = Costs(plain=100.0, verify=Curve.of({1: 100.0, 8: 110.0}), drafts={(0, False): draft})
@@ -148,89 +148,78 @@ def _of_parts(costs: Costs, setting: Setting, belief: Belief) -> Prediction:
 
 
 def _mirror(costs: Costs, draft: DraftCosts, setting: Setting, belief: Belief, alive: Sequence[float]) -> Prediction:
-    rested = _Beside.of(costs, draft, setting, 0.0)
+    rested = _Beside.of(costs, draft, setting, belief.hits, 0.0)
     # Where the target did not wait, the draft may be busy still when the next step begins.
-    step = _Beside.of(costs, draft, setting, rested.left) if rested.left else rested
-    share = belief.hits(min(setting.roots, step.served))
-    own = {"draft": 1.0, "tap": 0.0}.get(setting.predictor, belief.own(setting.roots))
-    after_hit, after_miss = (own * one.own + (1 - own) * one.tapped for one in (step, rested))
-    hit = share * after_hit + (1 - share) * after_miss
+    step = _Beside.of(costs, draft, setting, belief.hits, rested.left) if rested.left else rested
+    share = step.share
+    hit = share * step.hit + (1 - share) * rested.hit
     late_passes = draft.passes(setting.late, setting.length)
     miss = step.free + late_passes * draft.one.at(1) + costs.exchange
-    length = draft.brought(max(step.done, late_passes), setting.length)
-    hit_tokens, miss_tokens = (
-        1 + (sum(alive[:count]) if count else belief.backup(setting.length)) for count in (length, setting.late)
-    )
-    tokens = share * hit_tokens + (1 - share) * miss_tokens
-    return Prediction(share * hit + (1 - share) * miss, tokens, hit, miss)
+    missed = 1 + (sum(alive[: setting.late]) if setting.late else belief.backup(setting.length))
+    tokens = (1 - share) * missed
+    for part in step.parts:
+        length = draft.brought(max(part.passes, late_passes), setting.length)
+        tokens += part.share * (1 + sum(alive[:length]) if length else missed)
+    return Prediction(share * hit + (1 - share) * miss, tokens, hit, miss, share)
+
+
+class _Part(NamedTuple):
+    """Roots that are as far when the outcome is known: how many, the share of outcomes among them, how long a step
+    takes then, ms, and how many passes they have had when nothing is waited for any more but late ones."""
+
+    roots: int
+    share: float
+    takes: float
+    passes: float
 
 
 @dataclass(frozen=True, slots=True)
 class _Beside:
     """A step beside the target that begins while the draft is busy for so much longer with the last one. ms.
 
-    own, tapped  how long it takes if the outcome was a root of the draft's own, or the tap's
-    free         when the draft can turn to an outcome that was none
-    left         how long it goes on after the step where nobody waits for it
-    done         passes that the likeliest roots have had when the outcome is known
-    served       roots for which there is time
+    parts  of the outcomes that something was prepared for
+    free   when the draft can turn to another
+    left   how long it goes on after the step where nobody waits for it
     """
 
-    own: float
-    tapped: float
+    parts: Sequence[_Part]
     free: float
     left: float
-    done: float
-    served: int
+
+    @property
+    def share(self) -> float:
+        return sum(part.share for part in self.parts)
+
+    @property
+    def hit(self) -> float:
+        """How long a step takes on average whose outcome something was prepared for."""
+        return sum(part.share * part.takes for part in self.parts) / share if (share := self.share) else self.free
 
     @classmethod
-    def of(cls, costs: Costs, draft: DraftCosts, setting: Setting, late: float) -> "_Beside":
-        def one(full: float, fresh: float = 0, second: float = 0) -> float:
-            """A pass over so many branches, and so many for which it is the first, or the second."""
-            return draft.one.at(setting.load(full + fresh + second, fresh, second))
+    def of(
+        cls, costs: Costs, draft: DraftCosts, setting: Setting, hits: Callable[[float], float], late: float
+    ) -> "_Beside":
+        def takes(branches: float, fresh: float, second: float) -> float:
+            return draft.one.at(setting.load(branches, fresh, second))
 
         whole = costs.verify.at(setting.length + 1) * costs.slower
         if setting.predictor != "draft":
             whole += costs.tap
         # From here on as the draft's own time goes by, which is slower until the target has finished.
         verify = whole / draft.slower
-        width = min(setting.roots, draft.width or setting.roots)
-        passes, enough = draft.passes(setting.length), draft.passes(setting.late, setting.length)
         glue, single = draft.glue.at(setting.length + 1), draft.one.at(1)
-        spoken = costs.exits.get(setting.exit_layer, 0.5) * verify
-        before = 0.0  # passes of the draft's own roots before those of the tap join them
-        if setting.predictor == "hybrid":
-            half = min(setting.roots // 2, width)
-            own = one(0, half), one(0, 0, half)
-            first = goes_on = Rollout(late + glue, one(half), passes, own)
-            joins = first.free(spoken)
-            before = first.done(joins) if joins < verify else 0.0
-            # Its own windows go on, while those of the tap begin.
-            rest = width - half
-            if before:
-                both = one(half, rest) if before > 1 else one(0, rest, half), one(half, 0, rest)
-            else:
-                both = one(0, width), one(0, 0, width)
-            last = first.joined(spoken, passes, one(width), both)
-            if joins < verify:
-                goes_on = Rollout(joins, one(width), passes - before, both)
-        else:
-            # The tap's first pass has the rows of the window with it.
-            carried = max(0.0, glue - single)
-            starts = late + glue if setting.predictor == "draft" else max(late, spoken) + carried
-            first = last = goes_on = Rollout(starts, one(width), passes, (one(0, width), one(0, 0, width)))
-        waits = goes_on.waits(verify, enough - before, single)
-        tapped = last.waits(verify, enough, single)
-        # The likeliest roots are in the first group, which is rolled out to its end before the others begin.
-        groups, busy = ceil(setting.roots / width), last if last.starts < verify else first
-        if groups > 1 and verify > busy.ends:
-            count = (setting.roots - width) / (groups - 1)
-            busy = Rollout(busy.ends, one(count), (groups - 1) * passes, (one(0, count), one(0, 0, count)))
-            served = width + int(busy.done(verify) / passes) * round(count)
-        else:
-            served = width
-        left = busy.free(verify) - verify
-        return cls(
-            whole + waits + costs.exchange, whole + tapped + costs.exchange, whole + left, 0.0 if waits else left,
-            before + goes_on.done(verify), served,
-        )  # fmt: skip
+        passes, enough = draft.passes(setting.length), draft.passes(setting.late, setting.length)
+        spoken = inf if setting.predictor == "draft" else costs.exits.get(setting.exit_layer, 0.5) * verify
+        own = {"draft": setting.roots, "hybrid": setting.roots // 2, "tap": 0}[setting.predictor]
+        work = Work(own, setting.roots - own, passes, takes, hits, single, draft.width)
+        # Where the draft names none, the first pass has the rows of the window with it.
+        begins, carried = (late + glue, 0.0) if own else (late, max(0.0, glue - single))
+        done = work.until(verify, begins, spoken, carried)
+        over, parts, places, before = done.free - verify, [], 0, 0.0
+        for group in done.groups:
+            places += group.roots
+            share, before = hits(places) - before, hits(places)
+            waits = over + max(0.0, enough - group.ended) * single if group.passes < passes else 0.0
+            parts.append(_Part(group.roots, share, whole + waits + costs.exchange, group.ended))
+        waited = not done.groups or done.groups[0].passes < passes
+        return cls(tuple(parts), whole + over, 0.0 if waited else over)

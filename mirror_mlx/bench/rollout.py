@@ -1,10 +1,9 @@
-"""When a draft's passes end beside a verification: what latency law and throughput model are both made of. Pure.
+"""When a draft's passes end beside a verification, whatever that is worth: what the latency law is made of. Pure.
 
 Times are ms from the beginning of a step. A pass that has begun is finished, whatever becomes known meanwhile.
 """
 
 from dataclasses import dataclass
-from math import ceil
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +13,6 @@ class Rollout:
     starts  when the first one begins
     one     what each takes
     passes  how many there are
-    lead    what the first ones take; the others take `one`
 
     >>> own = Rollout(starts=10, one=10, passes=3)
     >>> own.ends, own.done(25), own.free(25)
@@ -26,37 +24,23 @@ class Rollout:
     starts: float
     one: float
     passes: float
-    lead: tuple[float, ...] = ()
 
     @property
     def ends(self) -> float:
-        return self._end(self.passes)
-
-    def _end(self, count: float) -> float:
-        """When so many passes have ended."""
-        first = self.lead[: ceil(count)]
-        return self.starts + sum(first) + (count - len(first)) * self.one
+        return self.starts + self.passes * self.one
 
     def done(self, at: float) -> float:
         """Passes that have ended by then."""
-        ended, count = self.starts, 0
-        for takes in self.lead:
-            if count >= self.passes:
-                break
-            if ended + takes > at:
-                return count
-            ended, count = ended + takes, count + 1
-        left = self.passes - count
-        if self.one <= 0 or left <= 0:
+        if self.one <= 0:
             return self.passes
-        return count + min(left, max(0, int((at - ended) / self.one)))
+        return min(self.passes, max(0, int((at - self.starts) / self.one)))
 
     def free(self, at: float) -> float:
         """When the draft can do something else that is asked of it then."""
         if at <= self.starts or at >= self.ends:
             return max(at, self.starts)
-        ended = self._end(self.done(at))
-        return at if ended == at else self._end(self.done(at) + 1)
+        done = self.done(at)
+        return at if self.starts + done * self.one == at else self.starts + (done + 1) * self.one
 
     def waits(self, at: float, enough: float, late: float) -> float:
         """From then until so many passes have ended, where each that begins then takes `late`: the outcome is known,
@@ -68,6 +52,6 @@ class Rollout:
         under_way = free > at > self.starts
         return free - at + max(0.0, min(enough, self.passes) - done - under_way) * late
 
-    def joined(self, at: float, passes: float, one: float | None = None, lead: tuple[float, ...] = ()) -> "Rollout":
-        """Another one that is asked for then, and goes on together with this one. one: as this one's."""
-        return Rollout(self.free(at), self.one if one is None else one, passes, lead)
+    def joined(self, at: float, passes: float) -> "Rollout":
+        """Another one that is asked for then, and goes on together with this one."""
+        return Rollout(self.free(at), self.one, passes)

@@ -1,0 +1,148 @@
+"""What a draft gets done beside a verification, pass by pass: the arithmetic of `rounds` with set times. Pure.
+
+A pass that has begun is finished, whatever becomes known meanwhile: one over many branches that begins shortly before
+the outcome is known keeps the target waiting, for longer than one over a single branch that begins when it is known.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+_COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
+"""Branches of a pass that are looked at, beside all of them."""
+
+
+def worthwhile(
+    room: float, most: int, takes: Callable[[int], float], found: Callable[[int], float], single: float
+) -> int:
+    """Over how many of the first branches a pass is worth beginning, so long before the outcome is known; 0: over none.
+
+    It saves a pass over one branch after the outcome if that is among them, and costs what it takes longer than there
+    is room for. All times in the same unit.
+
+    most    branches there are
+    takes   a pass over so many
+    found   how likely the outcome is among the first so many
+    single  a pass over one, once the outcome is known
+
+    >>> def takes(count): return 10.0 + count
+    >>> def found(count): return 1 - 0.5 ** count
+    >>> [worthwhile(room, 16, takes, found, 11.0) for room in (30, 20, 15, 10, 5, 0)]
+    [16, 8, 4, 3, 3, 0]
+    """
+    if takes(most) <= room:
+        return most
+    best, count = 0.0, 0
+    for n in (*(n for n in _COUNTS if n < most), most):
+        worth = found(n) * single - max(0.0, takes(n) - room)
+        if worth > best:
+            best, count = worth, n
+    return count
+
+
+class Group(NamedTuple):
+    """So many roots whose windows have had as many passes when the outcome is known; ended: once the pass under way has
+    ended as well."""
+
+    roots: int
+    passes: float
+    ended: float
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """groups: the likeliest first; only those that had a pass, or have it then
+    free: when the draft can turn to an outcome that nothing was prepared for, or not enough
+    """
+
+    groups: tuple[Group, ...]
+    free: float
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What there is to do.
+
+    own, tapped  roots that the draft names itself, and those that the tap names
+    passes  until a window is whole, on average
+    takes   a pass: over so many branches, of which it is the first one for so many, and the second for so many
+    found   the share of outcomes among the first so many roots
+    single  a pass over one branch, once the outcome is known
+    width   of a pass; None: it takes all branches
+    """
+
+    own: int
+    tapped: int
+    passes: float
+    takes: Callable[[float, float, float], float]
+    found: Callable[[float], float]
+    single: float
+    width: int | None = None
+
+    def until(self, verify: float, begins: float, spoken: float, carried: float = 0.0) -> Prepared:
+        """Done when the outcome is known, at `verify`.
+
+        begins   when the first pass can begin
+        spoken   when the tap has
+        carried  what the first pass takes besides
+
+        >>> work = Work(8, 0, 3, lambda count, first, second: 9.0 + count, lambda count: 1 - 0.5**count, 10.0)
+        >>> work.until(60, begins=10, spoken=0).groups
+        (Group(roots=6, passes=3, ended=3), Group(roots=2, passes=2, ended=2))
+        """
+        now, joins, groups = begins, self.tapped, [Group(self.own, 0, 0)] if self.own else []
+        while now < verify:
+            if joins and now >= spoken:
+                groups, joins = [*groups, Group(joins, 0, 0)], 0
+            first, count = self._unfinished(groups)
+            batch = self._worthwhile(groups, first, count, verify - now) if count else 0
+            if batch:
+                now, carried = now + self._pass(groups, first, batch) + carried, 0.0
+                groups = self._done(groups, first, batch)
+                if now <= verify:
+                    groups = [Group(one.roots, one.ended, one.ended) for one in groups]
+            elif joins and spoken < verify:
+                now = spoken
+            else:
+                break
+        return Prepared(tuple(one for one in groups if one.ended), max(now, verify) + carried)
+
+    def _unfinished(self, groups: Sequence[Group]) -> tuple[int, int]:
+        """The first group whose windows are not whole, and how many branches a pass would be over: those of the first
+        are served to their end."""
+        first = next((at for at, one in enumerate(groups) if one.passes < self.passes), len(groups))
+        count = sum(one.roots for one in groups[first:])
+        return first, count if self.width is None else min(count, self.width)
+
+    def _worthwhile(self, groups: Sequence[Group], first: int, count: int, room: float) -> int:
+        """Over how many branches a pass is worth beginning, see `worthwhile`."""
+        before = sum(one.roots for one in groups[:first])
+        return worthwhile(
+            room, count, lambda n: self._pass(groups, first, n),
+            lambda n: self.found(before + n) - (self.found(before) if before else 0.0), self.single,
+        )  # fmt: skip
+
+    def _pass(self, groups: Sequence[Group], first: int, count: int) -> float:
+        """What one takes over so many branches. Of those that need less than a pass, on average, so many do not."""
+        branches = fresh = second = 0.0
+        for one in groups[first:]:
+            here = min(count, one.roots) * min(1.0, self.passes - one.passes)
+            branches += here
+            if one.passes == 0:
+                fresh += here
+            elif one.passes <= 1:
+                second += here
+            count -= min(count, one.roots)
+        return self.takes(branches, fresh, second)
+
+    def _done(self, groups: Sequence[Group], first: int, count: int) -> list[Group]:
+        """Once that has ended."""
+        found = list(groups[:first])
+        for roots, passes, _ in groups[first:]:
+            here = min(count, roots)
+            if here:
+                found.append(Group(here, passes, min(self.passes, passes + 1)))
+            if roots > here:
+                found.append(Group(roots - here, passes, passes))
+            count -= here
+        return found
