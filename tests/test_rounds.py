@@ -3,8 +3,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirror_mlx.messages import Candidates, Outcome
+from mirror_mlx.messages import Candidates, Outcome, Window
 from mirror_mlx.rounds import Advance, Expand, Glue, Plan, Round, Settle, State, Wait
+from mirror_mlx.tuning.curve import Curve
+from mirror_mlx.tuning.due import Due
+from mirror_mlx.tuning.throughput import Setting
 
 V = 10
 
@@ -26,7 +29,13 @@ def plans(draw):
         max_roots=draw(st.integers(1, 12)),
         tap=draw(st.booleans()),
         stops=draw(st.frozensets(st.integers(0, V - 1), max_size=3)),
+        due=draw(st.none() | st.builds(due, at=st.floats(0, 60), each=st.floats(0, 10))),
     )
+
+
+def due(at, each, hits=lambda count: 1 - 0.5**count):
+    """A pass takes 10 ms, and so much for each branch."""
+    return Due(at, Curve.of({1: 10.0 + each, 2: 10.0 + 2 * each}), Setting("mirror"), hits)
 
 
 @st.composite
@@ -49,16 +58,17 @@ def test_every_order_of_facts_ends_in_the_right_window(plan, data):
     if plan.tap and plan.predictor in ("tap", "hybrid"):
         facts.insert(0, "tap")
     progress: dict = {}
+    width = data.draw(st.none() | st.integers(1, 4))
     known = predicted = False
     for _ in range(200):
-        waiting = isinstance(action := round_.next(), Wait)
+        waiting = isinstance(action := round_.next(data.draw(st.floats(0, 60)), width), Wait)
         if facts and (waiting or (not isinstance(action, Settle) and data.draw(st.booleans()))):
             fact = facts.pop(0)
             if fact == "tap":
                 round_.tapped(data.draw(candidates(rows)))
             else:
                 known = True
-                predicted = outcome.key in round_.cache
+                predicted = round_.cache.finished(outcome.key) or round_.cache.passes(outcome.key) > 0
                 round_.resolved(outcome)
             continue
         match action:
@@ -73,6 +83,7 @@ def test_every_order_of_facts_ends_in_the_right_window(plan, data):
                 round_.expanded(opened)
             case Advance(keys):
                 assert keys
+                assert width is None or len(keys) <= width
                 assert not known or keys == (outcome.key,)
                 proposed = {key: [continuation(key, progress.get(key, 0))] for key in keys}
                 for key in keys:
@@ -130,6 +141,33 @@ def test_a_branch_that_gets_nothing_is_closed_not_asked_forever():
     round_.expanded(round_.next().roots)
     round_.advanced(((0, 1),), {})
     assert round_.next() == Wait()
+
+
+def test_a_pass_that_would_keep_the_target_waiting_is_over_few_branches_or_none():
+    """The outcome is due after 30 ms; a pass takes 12 ms over one branch, and 2 more for each other."""
+    plan = Plan(window=(), length=3, vocab_size=V, predictor="draft", kappa=8, max_roots=8, due=due(30.0, each=2.0))
+    round_ = Round(plan)
+    round_.glued(Candidates([list(range(8))], [[0.3] * 8], []))
+    round_.expanded(round_.next().roots)
+    keys = round_.cache.keys
+    assert [round_.next(at) for at in (0.0, 14.0)] == [Advance(keys), Advance(keys[:3])]
+    assert round_.next(29.0) == round_.next(90.0) == Wait()
+    round_.advanced(keys[:3], {key: [1, 2, 3] for key in keys[:3]})
+    assert round_.next(4.0) == Advance(keys[3:])
+    assert round_.next(15.0) == Advance(keys[3:5]), "those before them catch most outcomes"
+    round_.resolved(Outcome(*keys[4]))
+    assert round_.next(29.0) == Advance((keys[4],)), "once the outcome is known nothing is left out"
+
+
+def test_what_was_named_and_had_no_pass_is_no_hit():
+    round_ = Round(Plan(window=(), length=2, vocab_size=V, predictor="draft", kappa=2, due=due(0.0, each=1.0)))
+    round_.glued(Candidates([[1, 2]], [[0.6, 0.3]], []))
+    round_.expanded(round_.next().roots)
+    assert round_.next() == Wait()
+    round_.resolved(Outcome(0, 2))
+    assert round_.next() == Advance(((0, 2),))
+    round_.advanced(((0, 2),), {(0, 2): [5, 6]})
+    assert round_.next() == Settle(0, Window((5, 6), "jit"))
 
 
 def test_who_named_an_outcome_first():

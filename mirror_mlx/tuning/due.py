@@ -61,20 +61,22 @@ class _Timed:
     _FAR = 1.3  # what is further off may be an interruption, and counts for no more than that
 
     ratio: Ratio = field(default_factory=Ratio)
-    means: dict[int, float] = field(default_factory=dict)
-    curve: Curve | None = None
+    means: dict[int, float] = field(default_factory=dict)  # as if the device were as fast as at first
+    usual: Curve | None = None
 
     def saw(self, count: float, ms: float) -> None:
-        at = round(count)
-        expected = self.at(count) or ms
-        bounded = min(max(ms, expected / self._FAR), expected * self._FAR) / self.ratio.value
-        before = self.means.get(at, bounded)
-        self.means[at] = before + self._NEW * (bounded - before)
-        self.ratio.saw(ms / expected)
-        self.curve = Curve.of(self.means).scaled(self.ratio.value)
+        usual = ms if self.usual is None else self.usual.at(count)
+        off = ms / max(usual, 1e-9)
+        bounded = usual * min(max(off / self.ratio.value, 1 / self._FAR), self._FAR)
+        before = self.means.get(round(count), bounded)
+        self.means[round(count)] = before + self._NEW * (bounded - before)
+        self.ratio.saw(off)
+        self.usual = Curve.of(self.means)
 
-    def at(self, count: float) -> float | None:
-        return None if self.curve is None else self.curve.at(count)
+    @property
+    def curve(self) -> Curve | None:
+        """None: nothing was seen."""
+        return None if self.usual is None else self.usual.scaled(self.ratio.value)
 
 
 class Timetable:
@@ -90,8 +92,7 @@ class Timetable:
         setting = fact.setting
         passes = self._passes.setdefault(setting.way, _Timed())
         for passed in fact.passed:
-            if passed.rows <= 1:
-                passes.saw(passed.branches, passed.ms)
+            passes.saw(passed.branches + setting.carried(passed.rows), passed.ms)
         if setting.mode == "mirror" and not fact.opening:
             self._outcomes.saw(fact.length + 1, fact.known)
             if fact.opened:
@@ -99,8 +100,8 @@ class Timetable:
 
     def of(self, length: int, setting: Setting) -> Due | None:
         """For a step that verifies so many proposals; None: nothing is known yet."""
-        passes, ranks = self._passes.get(setting.way), self._ranks.get(setting.predictor)
-        at = self._outcomes.at(length + 1)
-        if at is None or ranks is None or passes is None or passes.curve is None:
+        outcomes, ranks = self._outcomes.curve, self._ranks.get(setting.predictor)
+        passes = self._passes[setting.way].curve if setting.way in self._passes else None
+        if outcomes is None or passes is None or ranks is None:
             return None
-        return Due(at, passes.curve, setting, ranks.hits)
+        return Due(outcomes.at(length + 1), passes, setting, ranks.hits)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
-from mirror_mlx.messages import Source
+from mirror_mlx.messages import HITS, Source
 from mirror_mlx.tuning.costs import Way
 from mirror_mlx.tuning.tally import Plained
 from mirror_mlx.tuning.throughput import Setting
@@ -41,7 +41,8 @@ class Stepped:
     setting      that it was done with
     length       proposals verified, of which `accepted` held; `confidences`: the draft's own probability of each;
                  by: where they came from
-    source       of the next window; opened, own: roots in all and the draft's own; place: which one it was
+    source       of the next window; opened, own: roots in all and the draft's own; place: which one it was, prepared
+                 or not; None: none of them
     target       the target's part; whole: until the next step began; waited: of that, for the window it begins with
     passed       the draft's passes
     opening      whether it is a request's first, in which the target has the end of the prompt to do as well
@@ -182,7 +183,7 @@ class Fixed:
 
     def stepped(self, fact: Stepped) -> None:
         if self._worth is not None and fact.setting.mode == "mirror" and not fact.opening:
-            own = None if fact.place is None else fact.place < fact.own
+            own = None if fact.place is None or fact.source not in HITS else fact.place < fact.own
             self._worth.saw(fact.setting.predictor, fact.accepted + 1, fact.whole, fact.source == "empty", own)
 
     def plained(self, fact: Plained) -> None:

@@ -50,6 +50,11 @@ class Setting:
         first, whole = first_pass(self.length, 1 + streams), 1 + 2 * streams
         return branches - fresh * (1 - first / whole) - second * (1 - (first + streams) / whole)
 
+    def carried(self, rows: int) -> float:
+        """The same for so many rows of a window, which have no streams."""
+        streams, exact = self.way
+        return rows / ((1 + streams) ** 2 if exact else 1 + 2 * streams)
+
     @property
     def kind(self) -> Kind:
         return self.mode, self.way

@@ -77,7 +77,7 @@ class Worth:
 
     def saw(self, asked: Predictor, tokens: int, ms: float, empty: bool = False, own: bool | None = None) -> None:
         """A step of so many tokens is over. empty: it left nothing to verify, so that the next one brings one token;
-        own: whether the draft itself named the outcome; None: nobody did."""
+        own: whether the draft itself named the outcome; None: nothing was prepared for it."""
         self._tokens.saw(tokens)
         lost = 1 - 1 / max(self._tokens.value, 1.0) if empty else 0.0
         self._means[asked].saw(ms * (1 + lost))

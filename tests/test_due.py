@@ -1,0 +1,77 @@
+"""Which passes are worth beginning, and what a timetable learns of outcomes and passes."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mirror_mlx.tuning.beside import worthwhile
+from mirror_mlx.tuning.due import Timetable
+from mirror_mlx.tuning.policy import Passed, Stepped
+from mirror_mlx.tuning.throughput import Setting
+
+SETTING = Setting("mirror", 7, 7, 16, "draft", way=(2, True))
+
+
+@given(
+    room=st.floats(-5, 60),
+    most=st.integers(1, 64),
+    one=st.floats(1, 30),
+    each=st.floats(0, 5),
+    miss=st.floats(0.1, 0.9),
+)
+def test_no_pass_is_begun_that_costs_more_than_it_saves(room, most, one, each, miss):
+    def takes(count):
+        return one + each * count
+
+    def worth(count):
+        return (1 - miss**count) * takes(1) - max(0.0, takes(count) - room) if count else 0.0
+
+    count = worthwhile(room, most, takes, lambda n: 1 - miss**n, takes(1))
+    assert 0 <= count <= most
+    assert worth(count) >= 0
+    assert worth(count) >= max(worth(1), worth(most)) - 1e-9
+    if takes(most) <= room:
+        assert count == most
+
+
+def step(known=25.0, wide=20.0, single=10.0, place=0, setting=SETTING, length=7):
+    passes = [Passed(wide, 10.0, beside=True), Passed(single, 1.0), Passed(single, 1.0, rows=1)]
+    return Stepped(setting, length, 2, target=known, whole=60.0, opened=16, place=place, passed=passes, known=known)
+
+
+def learnt(*facts):
+    times = Timetable()
+    for fact in facts:
+        times.saw(fact)
+    return times
+
+
+def test_a_timetable_learns_when_outcomes_come_and_what_passes_take():
+    assert Timetable().of(7, SETTING) is None
+    times = learnt(*[step() for _ in range(30)])
+    due = times.of(7, SETTING)
+    assert due.at == pytest.approx(25.0)
+    assert [due.one.at(count) for count in (1, 10)] == pytest.approx([10.0, 20.0], rel=0.02)
+    assert due.hits(1) > 0.8
+    assert times.of(7, Setting("mirror", 7, 7, 16, "draft", way=(0, False))) is None, "another way to propose"
+    assert times.of(7, Setting("mirror", 7, 7, 16, "tap", way=(2, True))) is None, "another predictor"
+
+
+def test_of_windows_of_other_lengths_it_thinks_what_lies_between():
+    times = learnt(*[step(known=20.0 + 2 * length, length=length) for _ in range(40) for length in (2, 8)])
+    assert [times.of(length, SETTING).at for length in (2, 5, 8)] == pytest.approx([24.0, 30.0, 36.0], rel=0.03)
+
+
+def test_a_device_that_becomes_slow_is_believed_soon_for_all_counts():
+    times = learnt(*[step() for _ in range(30)], *[step(known=75.0, single=40.0, wide=80.0) for _ in range(4)])
+    due = times.of(7, SETTING)
+    assert due.at == pytest.approx(75.0, rel=0.1)
+    assert due.one.at(1) == pytest.approx(40.0, rel=0.2)
+    assert due.one.at(10) == pytest.approx(80.0, rel=0.2)
+
+
+def test_a_single_interruption_hardly_counts():
+    times = learnt(*[step() for _ in range(30)], step(known=900.0, wide=900.0))
+    due = times.of(7, SETTING)
+    assert due.at < 1.2 * 25
+    assert due.one.at(10) < 1.4 * 20
