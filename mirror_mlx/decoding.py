@@ -45,7 +45,7 @@ class Decoding:
 
     policy    what says how each of them is done
     fan       what says how many of the draft's own outcomes are prepared for at each row
-    times     what says when an outcome is due, and what passes are worth beginning before it
+    times     what says when an outcome is due, and what passes take; None: every pass is worth beginning
     proposer  what proposes windows where the draft has none: on a miss, or as there is no draft at all
     tokens    the prompt; what is decoded is appended
     limit     how many tokens to decode
@@ -60,7 +60,7 @@ class Decoding:
         policy: Policy,
         *,
         fan: Fan,
-        times: Timetable,
+        times: Timetable | None,
         proposer: Proposer | None = None,
         tokens: list[int],
         limit: int,
@@ -213,7 +213,7 @@ class Decoding:
             return None
         self._tune(setting)
         plan = self._planned(window, setting)
-        if plan.predictor is not None:
+        if plan.predictor is not None and self._times is not None:
             plan = replace(plan, due=self._times.of(len(window.tokens), setting))
         ticket = self._draft.start(step, plan, self._tokens)
         if self._draft.fault is not None:
@@ -288,14 +288,13 @@ class Decoding:
             window = self._fitting(self._proposed(window, self._policy.ask().setting))
         note.waited, note.next = clock() - began, window.source
         if ticket is not None:
-            place = ticket.round.cache.place(outcome.key)
-            note.place = place if place is not None and place < ticket.roots else None
+            note.place = ticket.round.place(outcome.key)
             if window.source in HITS:
                 note.foreseen = ticket.round.foreseen(outcome.key)
             self._fan.saw(len(note.window.tokens), outcome.accepted, ticket.round.rank(outcome), self.options.kappa)
         fact = _fact(ask.setting, ticket, note, made, (ready - step_began) / 1e6)
         self._fact = step_began, fact
-        if ticket is not None:
+        if ticket is not None and self._times is not None:
             self._times.saw(fact)
         note.busy += note.waited
         self._trace.add("target", "collect", note.step, began, began + note.waited)

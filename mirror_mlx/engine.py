@@ -56,6 +56,7 @@ class Engine:
     options    see `mirror_mlx.options.Options`; UsageError for one that is unknown or out of range
 
     worth      what is known of the hybrid's predictors; set to None, all outcomes are named by both
+    times      what is known of when outcomes are due; set to None, the draft begins every pass that it can
 
     >>> with Engine(model, tokenizer, draft) as engine:               # doctest: +SKIP
     ...     for response in engine.stream("Tom has 3 apples.", max_tokens=64):
@@ -103,8 +104,9 @@ class Engine:
             self._rendezvous = Rendezvous(draft, timeout=o.draft_timeout, work=draft_work)
             self._max_roots = min(o.max_roots, draft.max_roots or o.max_roots)
         self._running = False
-        self._fan, self._times = Fan(o.fan_out), Timetable()
+        self._fan = Fan(o.fan_out)
         self.worth: Worth | None = Worth()
+        self.times: Timetable | None = Timetable()
         self._auto = None
         if o.mode == "auto" and (draft is not None or self.proposes) and self.target.window_refusal is None:
             if draft is not None and o.fallback == "jit":
@@ -206,7 +208,7 @@ class Engine:
         if self.options.accept == "reject":
             sampling = _by_rejection(sampling, self.options, self._max_roots)
         run = Decoding(
-            self.target, self._rendezvous, self.options, policy, fan=self._fan, times=self._times,
+            self.target, self._rendezvous, self.options, policy, fan=self._fan, times=self.times,
             proposer=self._proposer, tokens=tokens, limit=limit, stops=self._eos, sampling=sampling, trace=trace,
         )  # fmt: skip
         text, steps = TextStream(self.tokenizer), run.steps()

@@ -78,9 +78,9 @@ class Rendezvous:
         """
         assert ticket.outcome is not None
         # A finished window is taken at once, whatever the draft's thread is doing: it is complete before it counts
-        # as finished, and nothing writes to it afterwards.
+        # as finished, and nothing writes to it afterwards. (One that was finished since has another source.)
         cache, key = ticket.round.cache, ticket.outcome.key
-        if cache.finished(key):
+        if cache.finished(key) and ticket.round.awaits_outcome:
             return cache.window(key, "hit")
         timeout = self._timeout * (1 + self._prefill / 256)
         timeout = timeout if patience is None or self._prefill else min(timeout, patience)

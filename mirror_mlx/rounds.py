@@ -109,6 +109,7 @@ class Round:
         self._own: frozenset[Key] = frozenset()
         self._unopened: list[Root] = []
         self._source: Source | None = None
+        self._missed = False
         from_tap = plan.predictor in ("tap", "hybrid") and plan.tap
         from_draft = plan.predictor in ("draft", "hybrid") or (plan.predictor == "tap" and not plan.tap)
         self._awaits_tap = from_tap
@@ -129,6 +130,10 @@ class Round:
     def foreseen(self, key: Key) -> Predictor | None:
         """Who named this outcome first, "draft" or "tap"; None: nobody has."""
         return "draft" if key in self._own else "tap" if key in self.cache else None
+
+    def place(self, outcome: Key) -> int | None:
+        """Which of the roots that were opened before it was known the outcome is, from 0 on; None: none of them."""
+        return None if self._missed else self.cache.place(outcome)
 
     @property
     def own(self) -> int:
@@ -225,6 +230,7 @@ class Round:
         if key in self.cache:
             self._source = "hit" if self.cache.finished(key) else "partial" if self.cache.passes(key) else "jit"
         else:
+            self._missed = True
             self._source = "jit" if self._drafts_late else "empty"
 
     @property

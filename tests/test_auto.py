@@ -83,7 +83,7 @@ class Whim:
     def stepped(self, fact):
         assert fact.whole > 0
         assert 0 <= fact.accepted <= fact.length
-        assert (fact.place is not None) == (fact.source in ("hit", "partial"))
+        assert fact.source not in ("hit", "partial") or fact.place is not None, "a hit has been named"
         self.facts.append(fact)
 
     def plained(self, fact):

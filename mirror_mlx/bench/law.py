@@ -112,7 +112,7 @@ def measure(settings: Settings, report: Report = lambda done, what: None) -> tup
             exit_layer=settings.exit_layer
             or deepest_exit(pair, settings.num_draft_tokens, settings.pass_ms, settings.streams),
         )
-        engine.worth = None  # every step has the tap, as the law has it
+        engine.worth = engine.times = None  # every step has the tap and every pass is begun, as the law has it
         with engine:
             found, runs = _runs(engine, settings, asked, plain, sampling, pace, stopwatch, report)
     found |= _budget(found, passes(draft, settings.num_draft_tokens, settings.streams)) | {"width": width_of(draft)}
