@@ -26,7 +26,7 @@ def test_no_pass_is_begun_that_costs_more_than_it_saves(room, most, one, each, m
     def worth(count):
         return (1 - miss**count) * takes(1) - max(0.0, takes(count) - room) if count else 0.0
 
-    count = worthwhile(room, most, takes, lambda n: 1 - miss**n, takes(1))
+    count = worthwhile(room, 1.0, most, takes, lambda n: 1 - miss**n, takes(1))
     assert 0 <= count <= most
     assert worth(count) >= 0
     assert worth(count) >= max(worth(1), worth(most)) - 1e-9

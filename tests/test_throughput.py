@@ -36,7 +36,9 @@ class Step:
 
     def ends(self, place):
         setting, tap = self.setting, self.setting.predictor != "draft"
-        due = Due(self.verify, self.draft.one.scaled(self.draft.slower), setting, hits)
+        due = Due(
+            self.verify, self.draft.passes(setting.length), self.draft.one.scaled(self.draft.slower), setting, hits
+        )
         plan = Plan(
             tuple(range(setting.length)), setting.length, VOCAB, setting.predictor, kappa=24, max_roots=setting.roots,
             tap=tap, late=setting.late, due=due,

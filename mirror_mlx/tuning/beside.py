@@ -13,13 +13,15 @@ _COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 
 
 def worthwhile(
-    room: float, most: int, takes: Callable[[int], float], found: Callable[[int], float], single: float
+    room: float, need: float, most: int, takes: Callable[[int], float], found: Callable[[int], float], single: float
 ) -> int:
     """Over how many of the first branches a pass is worth beginning, so long before the outcome is known; 0: over none.
 
-    It saves a pass over one branch after the outcome if that is among them, and costs what it takes longer than there
-    is room for. All times in the same unit.
+    Each pass saves one over a single branch after the outcome, if that is among them, and costs what it takes longer
+    than there is room for. Where there is room for some passes over many branches, or for more over fewer, that counts
+    which saves most until then.
 
+    need    passes that the first branch needs, at least one
     most    branches there are
     takes   a pass over so many
     found   how likely the outcome is among the first so many
@@ -27,14 +29,18 @@ def worthwhile(
 
     >>> def takes(count): return 10.0 + count
     >>> def found(count): return 1 - 0.5 ** count
-    >>> [worthwhile(room, 16, takes, found, 11.0) for room in (30, 20, 15, 10, 5, 0)]
+    >>> [worthwhile(room, 1, 16, takes, found, 11.0) for room in (30, 20, 15, 10, 5, 0)]
     [16, 8, 4, 3, 3, 0]
+    >>> [worthwhile(room, 2, 16, takes, found, 11.0) for room in (60, 30, 20)]
+    [16, 4, 3]
     """
-    if takes(most) <= room:
+    if need * takes(most) <= room:
         return most
     best, count = 0.0, 0
     for n in (*(n for n in _COUNTS if n < most), most):
-        worth = found(n) * single - max(0.0, takes(n) - room)
+        one = takes(n)
+        passes = min(need, room / one) if one <= room else 1.0
+        worth = found(n) * single * passes - max(0.0, one - room)
         if worth > best:
             best, count = worth, n
     return count
@@ -118,7 +124,7 @@ class Work:
         """Over how many branches a pass is worth beginning, see `worthwhile`."""
         before = sum(one.roots for one in groups[:first])
         return worthwhile(
-            room, count, lambda n: self._pass(groups, first, n),
+            room, max(1.0, self.passes - groups[first].passes), count, lambda n: self._pass(groups, first, n),
             lambda n: self.found(before + n) - (self.found(before) if before else 0.0), self.single,
         )  # fmt: skip
 

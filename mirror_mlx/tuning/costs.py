@@ -21,6 +21,13 @@ def trusted(way: Way) -> int:
     return 0 if exact else streams
 
 
+def passes(tokens: float, length: int, window: int | None = None) -> float:
+    """That bring so many tokens each, for so many proposals of a window; window: of how many, if not of as many."""
+    if length < 1 or not tokens.is_integer():
+        return max(float(length > 0), length / tokens)
+    return 1.0 + max(0, ceil((length - first_pass(window or length, int(tokens))) / tokens))
+
+
 @dataclass(frozen=True, slots=True)
 class DraftCosts:
     """The draft's device, ms, for one way to propose.
@@ -48,9 +55,7 @@ class DraftCosts:
 
     def passes(self, length: int, window: int | None = None) -> float:
         """For so many proposals of a window, on average; window: of how many, if not of as many."""
-        if length < 1 or not self.tokens.is_integer():
-            return max(float(length > 0), length / self.tokens)
-        return 1.0 + max(0, ceil((length - first_pass(window or length, int(self.tokens))) / self.tokens))
+        return passes(self.tokens, length, window)
 
     def brought(self, passes: float, window: int) -> int:
         """How many proposals of a window there are after so many passes.

@@ -6,11 +6,13 @@ from typing import Protocol
 
 from mirror_mlx.messages import Key, Predictor
 from mirror_mlx.tuning.beside import worthwhile
-from mirror_mlx.tuning.costs import Way
+from mirror_mlx.tuning.costs import Way, passes
 from mirror_mlx.tuning.curve import Curve
 from mirror_mlx.tuning.policy import Stepped
 from mirror_mlx.tuning.running import Ranks, Ratio
 from mirror_mlx.tuning.throughput import Setting
+
+_KEEP = 0.97  # of what passes brought, with each newer window
 
 
 class Branches(Protocol):
@@ -25,12 +27,14 @@ class Due:
     """What is expected of one step.
 
     at       when its outcome is known, ms after it begins
+    passes   until a window is whole
     one      what a pass takes, ms, by its load
     setting  which says what the load is
     hits     the share of outcomes among the first so many roots
     """
 
     at: float
+    passes: float
     one: Curve
     setting: Setting
     hits: Callable[[float], float]
@@ -46,7 +50,8 @@ class Due:
         def found(count: int) -> float:
             return self.hits(1 + (of.place(keys[count - 1]) or 0)) - self.hits(first)
 
-        return worthwhile(max(0.0, self.at - now), len(keys), takes, found, self.one.at(1))
+        need = max(1.0, self.passes - made[0])
+        return worthwhile(max(0.0, self.at - now), need, len(keys), takes, found, self.one.at(1))
 
 
 @dataclass(slots=True)
@@ -85,14 +90,18 @@ class Timetable:
     def __init__(self) -> None:
         self._outcomes = _Timed()
         self._passes: dict[Way, _Timed] = {}
+        self._tokens: dict[Way, tuple[float, float]] = {}  # that passes brought, and how many those were
         self._ranks: dict[Predictor, Ranks] = {}
 
     def saw(self, fact: Stepped) -> None:
         """A step of speculation is over."""
         setting = fact.setting
-        passes = self._passes.setdefault(setting.way, _Timed())
+        one = self._passes.setdefault(setting.way, _Timed())
         for passed in fact.passed:
-            passes.saw(passed.branches + setting.carried(passed.rows), passed.ms)
+            one.saw(passed.branches + setting.carried(passed.rows), passed.ms)
+        if fact.passes:
+            tokens, of = self._tokens.get(setting.way, (0.0, 0.0))
+            self._tokens[setting.way] = _KEEP * tokens + fact.drafted, _KEEP * of + fact.passes
         if setting.mode == "mirror" and not fact.opening:
             self._outcomes.saw(fact.length + 1, fact.known)
             if fact.opened:
@@ -100,8 +109,13 @@ class Timetable:
 
     def of(self, length: int, setting: Setting) -> Due | None:
         """For a step that verifies so many proposals; None: nothing is known yet."""
-        outcomes, ranks = self._outcomes.curve, self._ranks.get(setting.predictor)
-        passes = self._passes[setting.way].curve if setting.way in self._passes else None
-        if outcomes is None or passes is None or ranks is None:
+        way, outcomes, ranks = setting.way, self._outcomes.curve, self._ranks.get(setting.predictor)
+        one = self._passes[way].curve if way in self._passes else None
+        if outcomes is None or one is None or ranks is None:
             return None
-        return Due(outcomes.at(length + 1), passes, setting, ranks.hits)
+        return Due(outcomes.at(length + 1), passes(self._each(way), setting.length), one, setting, ranks.hits)
+
+    def _each(self, way: Way) -> float:
+        """Tokens that a pass brings: of streams that are checked it depends on the text."""
+        tokens, of = self._tokens.get(way, (1.0, 1.0))
+        return max(1.0, tokens / of) if way[1] else 1.0 + way[0]
