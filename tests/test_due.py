@@ -54,7 +54,9 @@ def test_a_timetable_learns_when_outcomes_come_and_what_passes_take():
     assert [due.one.at(count) for count in (1, 10)] == pytest.approx([10.0, 20.0], rel=0.02)
     assert due.hits(1) > 0.8
     assert times.of(7, Setting("mirror", 7, 7, 16, "draft", way=(0, False))) is None, "another way to propose"
-    assert times.of(7, Setting("mirror", 7, 7, 16, "tap", way=(2, True))) is None, "another predictor"
+    another = times.of(7, Setting("mirror", 7, 7, 16, "tap", way=(2, True)))
+    assert (another.at, another.one) == (due.at, due.one)
+    assert another.hits(1) < due.hits(1)
 
 
 def test_of_windows_of_other_lengths_it_thinks_what_lies_between():

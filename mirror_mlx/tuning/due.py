@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from mirror_mlx.messages import Key, Predictor
+from mirror_mlx.messages import PREDICTORS, Key
 from mirror_mlx.tuning.beside import worthwhile
 from mirror_mlx.tuning.costs import Way, passes
 from mirror_mlx.tuning.curve import Curve
@@ -91,7 +91,7 @@ class Timetable:
         self._outcomes = _Timed()
         self._passes: dict[Way, _Timed] = {}
         self._tokens: dict[Way, tuple[float, float]] = {}  # that passes brought, and how many those were
-        self._ranks: dict[Predictor, Ranks] = {}
+        self._ranks = {predictor: Ranks() for predictor in PREDICTORS}
 
     def saw(self, fact: Stepped) -> None:
         """A step of speculation is over."""
@@ -105,13 +105,13 @@ class Timetable:
         if setting.mode == "mirror" and not fact.opening:
             self._outcomes.saw(fact.length + 1, fact.known)
             if fact.opened:
-                self._ranks.setdefault(setting.predictor, Ranks()).saw(fact.place, fact.opened)
+                self._ranks[setting.predictor].saw(fact.place, fact.opened)
 
     def of(self, length: int, setting: Setting) -> Due | None:
         """For a step that verifies so many proposals; None: nothing is known yet."""
-        way, outcomes, ranks = setting.way, self._outcomes.curve, self._ranks.get(setting.predictor)
+        way, outcomes, ranks = setting.way, self._outcomes.curve, self._ranks[setting.predictor]
         one = self._passes[way].curve if way in self._passes else None
-        if outcomes is None or one is None or ranks is None:
+        if outcomes is None or one is None:
             return None
         return Due(outcomes.at(length + 1), passes(self._each(way), setting.length), one, setting, ranks.hits)
 
