@@ -143,7 +143,7 @@ def test_after_a_load_it_is_soon_as_fast_as_without_one(device, factor, one, alp
         return sum(ms for _, ms in said[500:])
 
     comes, goes = (lambda w: w.load(**{device: factor})), (lambda w: w.load(**{device: 1 / factor}))
-    alone, loaded = (sum(after(seed, loads) for seed in range(8)) for loads in ({}, {400: comes, 480: goes}))
+    alone, loaded = (sum(after(seed, loads) for seed in range(16)) for loads in ({}, {400: comes, 480: goes}))
     assert loaded < 1.12 * alone
 
 
