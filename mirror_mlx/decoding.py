@@ -213,7 +213,7 @@ class Decoding:
             return None
         self._tune(setting)
         plan = self._planned(window, setting)
-        if plan.predictor is not None and self._times is not None:
+        if plan.predictor is not None and plan.fallback == "jit" and setting.late and self._times is not None:
             plan = replace(plan, due=self._times.of(len(window.tokens), setting))
         ticket = self._draft.start(step, plan, self._tokens)
         if self._draft.fault is not None:

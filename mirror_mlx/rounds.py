@@ -227,10 +227,12 @@ class Round:
         self.state = State.SETTLING
         self._unopened = []
         key = self._outcome.key
-        if key in self.cache:
-            self._source = "hit" if self.cache.finished(key) else "partial" if self.cache.passes(key) else "jit"
+        self._missed = key not in self.cache
+        if self.cache.finished(key):
+            self._source = "hit"
+        elif self.cache.passes(key):
+            self._source = "partial"
         else:
-            self._missed = True
             self._source = "jit" if self._drafts_late else "empty"
 
     @property

@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 
 from mirror_mlx import Engine, Sampling
 from mirror_mlx.draft import AutoregressiveDraft, ScriptedDraft
+from mirror_mlx.draft.wrapped import Wrapped
 from mirror_mlx.errors import DraftError, PromptError, UsageError
+from mirror_mlx.rendezvous import Rendezvous
 from mirror_mlx.target import Target
 from mirror_mlx.target.submission import Whole
 
@@ -270,6 +272,39 @@ def test_a_draft_that_must_not_be_waited_for_does_not_open():
             tokens = [r.token for r in engine.stream(PROMPT, max_tokens=9)]
         assert tokens == expected
         assert engine.trace.steps[0].window.source in ("empty", "none", "lookup")
+
+
+class Wide(Wrapped):
+    """A pass over several branches takes much longer than over one, and than the target does."""
+
+    def __init__(self, draft):
+        super().__init__(draft)
+        self.widths = []
+
+    def advance(self, keys):
+        self.widths.append(len(keys))
+        time.sleep(0.03 if len(keys) > 1 else 0.001)
+        return super().advance(keys)
+
+
+@pytest.mark.parametrize("times", [True, False])
+def test_a_draft_soon_begins_no_pass_that_keeps_the_target_waiting(times, monkeypatch):
+    expected, draft = decode(count=60)[0], Wide(AutoregressiveDraft(MODEL))
+    rows_cost(monkeypatch, 5.0)
+    with Engine(MODEL, None, draft, mode="mirror", predictor="draft", num_draft_tokens=2) as engine:
+        engine.times = engine.times if times else None
+        assert [r.token for r in engine.stream(PROMPT, 60, GREEDY)] == expected
+        steps = sum(step.mode == "mirror" for step in engine.trace.steps)
+    wide = sum(width > 1 for width in draft.widths[len(draft.widths) // 2 :])
+    assert (wide > steps / 4) == (not times), (steps, draft.widths)
+
+
+@pytest.mark.parametrize("fallback", ["jit", "empty"])
+def test_where_nothing_is_drafted_late_every_pass_is_worth_beginning(fallback, monkeypatch):
+    plans, start = [], Rendezvous.start
+    monkeypatch.setattr(Rendezvous, "start", lambda *args: plans.append(args[2]) or start(*args))
+    decode(draft=AutoregressiveDraft(MODEL), mode="mirror", num_draft_tokens=2, fallback=fallback)
+    assert all(plan.due is None for plan in plans) == (fallback == "empty")
 
 
 def test_a_short_limit_shortens_the_first_window():

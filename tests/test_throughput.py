@@ -36,9 +36,8 @@ class Step:
 
     def ends(self, place):
         setting, tap = self.setting, self.setting.predictor != "draft"
-        due = Due(
-            self.verify, self.draft.passes(setting.length), self.draft.one.scaled(self.draft.slower), setting, hits
-        )
+        one, passes = self.draft.one.scaled(self.draft.slower), self.draft.passes(setting.length)
+        due = Due(self.verify, passes, one, setting, hits) if setting.late else None
         plan = Plan(
             tuple(range(setting.length)), setting.length, VOCAB, setting.predictor, kappa=24, max_roots=setting.roots,
             tap=tap, late=setting.late, due=due,
@@ -100,7 +99,7 @@ def played(draw):
     verify = Curve.of({1: plain, 16: 1.5 * plain})
     costs = Costs(plain, verify, 0.03 * plain, {4: draw(st.floats(0.1, 0.95))}, 1.05, drafts={way: draft})
     predictor = draw(st.sampled_from(["draft", "tap", "hybrid"]))
-    late = draw(st.sampled_from([length, max(1, length // 2)]))
+    late = draw(st.sampled_from([length, max(1, length // 2), 0]))
     return costs, Setting("mirror", length, late, draw(st.sampled_from([4, 8, 16, 24])), predictor, 4, way)
 
 

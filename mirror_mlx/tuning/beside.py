@@ -73,7 +73,7 @@ class Work:
     passes  until a window is whole, on average
     takes   a pass: over so many branches, of which it is the first one for so many, and the second for so many
     found   the share of outcomes among the first so many roots
-    single  a pass over one branch, once the outcome is known
+    single  a pass over one branch, once the outcome is known; None: there are none then, and all are worth beginning
     width   of a pass; None: it takes all branches
     """
 
@@ -82,7 +82,7 @@ class Work:
     passes: float
     takes: Callable[[float, float, float], float]
     found: Callable[[float], float]
-    single: float
+    single: float | None
     width: int | None = None
 
     def until(self, verify: float, begins: float, spoken: float, carried: float = 0.0) -> Prepared:
@@ -122,6 +122,8 @@ class Work:
 
     def _worthwhile(self, groups: Sequence[Group], first: int, count: int, room: float) -> int:
         """Over how many branches a pass is worth beginning, see `worthwhile`."""
+        if self.single is None:
+            return count
         before = sum(one.roots for one in groups[:first])
         return worthwhile(
             room, max(1.0, self.passes - groups[first].passes), count, lambda n: self._pass(groups, first, n),

@@ -216,7 +216,7 @@ class _Beside:
         passes, enough = draft.passes(setting.length), draft.passes(setting.late, setting.length)
         spoken = inf if setting.predictor == "draft" else costs.exits.get(setting.exit_layer, 0.5) * verify
         own = {"draft": setting.roots, "hybrid": setting.roots // 2, "tap": 0}[setting.predictor]
-        work = Work(own, setting.roots - own, passes, takes, hits, single, draft.width)
+        work = Work(own, setting.roots - own, passes, takes, hits, single if setting.late else None, draft.width)
         # Where the draft names none, the first pass has the rows of the window with it.
         begins, carried = (late + glue, 0.0) if own else (late, max(0.0, glue - single))
         done = work.until(verify, begins, spoken, carried)
