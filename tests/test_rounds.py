@@ -150,11 +150,11 @@ def test_a_pass_that_would_keep_the_target_waiting_is_over_few_branches_or_none(
     round_.glued(Candidates([list(range(8))], [[0.3] * 8], []))
     round_.expanded(round_.next().roots)
     keys = round_.cache.keys
-    assert [round_.next(at) for at in (0.0, 14.0)] == [Advance(keys), Advance(keys[:3])]
+    assert [round_.next(at) for at in (0.0, 14.0)] == [Advance(keys), Advance(keys[:4])]
     assert round_.next(29.0) == round_.next(90.0) == Wait()
-    round_.advanced(keys[:3], {key: [1, 2, 3] for key in keys[:3]})
-    assert round_.next(4.0) == Advance(keys[3:])
-    assert round_.next(15.0) == Advance(keys[3:5]), "those before them catch most outcomes"
+    round_.advanced(keys[:4], {key: [1, 2, 3] for key in keys[:4]})
+    assert round_.next(4.0) == Advance(keys[4:])
+    assert round_.next(15.0) == Advance(keys[4:6]), "those before them catch most outcomes"
     round_.resolved(Outcome(*keys[4]))
     assert round_.next(29.0) == Advance((keys[4],)), "once the outcome is known nothing is left out"
 

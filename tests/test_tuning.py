@@ -295,7 +295,8 @@ def test_the_target_waits_for_the_draft_where_ssd_would_have_it_wait(alpha, one,
     whole = 1 + sum(world.alive(length))
     costs = world.costs
     verify = costs.verify.at(length + 1) * costs.slower + costs.exchange
-    if waited.hit != pytest.approx(verify):
+    most = (hits * whole + (1 - hits) * (1 + proposed)) * (1 - 1e-9)
+    if waited.hit != pytest.approx(verify) or at_once.hit != pytest.approx(verify) or at_once.tokens < most:
         return  # windows that are not finished in time: the theorem has none
     passes = waited.miss - at_once.miss
     expected = whole / (verify + (1 - hits) * (at_once.miss - verify + passes))
@@ -303,7 +304,8 @@ def test_the_target_waits_for_the_draft_where_ssd_would_have_it_wait(alpha, one,
     assert waited.rate == pytest.approx(expected)
     assert at_once.rate == pytest.approx(other)
     best_one, _ = best(world.costs, Reach(length, 8, ("draft",)), lambda setting: world, slow)
-    if best_one.length == length and best_one.roots == 8 and abs(expected / other - 1) > 1e-6:
+    alike = (best_one.mode, best_one.length, best_one.roots) == ("mirror", length, 8)
+    if alike and abs(expected / other - 1) > 1e-6:
         assert (best_one.late > 0) == (expected > other) or 0 < best_one.late < length
 
 

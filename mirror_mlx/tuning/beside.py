@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-_COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
+_COUNTS = (1, 2, 4, 8, 16, 32, 64, 128)
 """Branches of a pass that are looked at, beside all of them."""
 
 
@@ -30,15 +30,17 @@ def worthwhile(
     >>> def takes(count): return 10.0 + count
     >>> def found(count): return 1 - 0.5 ** count
     >>> [worthwhile(room, 1, 16, takes, found, 11.0) for room in (30, 20, 15, 10, 5, 0)]
-    [16, 8, 4, 3, 3, 0]
+    [16, 8, 4, 4, 4, 0]
     >>> [worthwhile(room, 2, 16, takes, found, 11.0) for room in (60, 30, 20)]
-    [16, 4, 3]
+    [16, 4, 4]
     """
     if need * takes(most) <= room:
         return most
     best, count = 0.0, 0
     for n in (*(n for n in _COUNTS if n < most), most):
         one = takes(n)
+        if one > room + single:  # and wider ones take no less
+            break
         passes = min(need, room / one) if one <= room else 1.0
         worth = found(n) * single * passes - max(0.0, one - room)
         if worth > best:
@@ -94,7 +96,7 @@ class Work:
 
         >>> work = Work(8, 0, 3, lambda count, first, second: 9.0 + count, lambda count: 1 - 0.5**count, 10.0)
         >>> work.until(60, begins=10, spoken=0).groups
-        (Group(roots=6, passes=3, ended=3), Group(roots=2, passes=2, ended=2))
+        (Group(roots=4, passes=3, ended=3), Group(roots=4, passes=2, ended=2))
         """
         now, joins, groups = begins, self.tapped, [Group(self.own, 0, 0)] if self.own else []
         while now < verify:

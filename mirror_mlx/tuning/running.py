@@ -178,6 +178,7 @@ class Ranks:
     def __init__(self) -> None:
         self._tried = [self._WEIGHT] * len(self._STEPS)
         self._found = self._prior()
+        self._rates: list[float] = []  # as `hits` wants them: it is asked a thousand times a decision
         self._seen = 0  # how many of the steps have been prepared for
 
     def _prior(self) -> list[float]:
@@ -188,9 +189,11 @@ class Ranks:
         self._tried = [self._WEIGHT + self._FADE * (tried - self._WEIGHT) for tried in self._tried]
         pairs = zip(self._found, self._prior(), strict=True)
         self._found = [prior + self._FADE * (found - prior) for found, prior in pairs]
+        self._rates = []
 
     def saw(self, place: int | None, opened: int) -> None:
         """The outcome was the root at this place, from 0 on, of so many; None: it was none of them."""
+        self._rates = []
         for at, count in enumerate(self._STEPS):
             if count > opened and (place is None or at >= self._seen):
                 break
@@ -203,7 +206,8 @@ class Ranks:
         if count < 1:
             return 0.0
         last = max(self._seen - 1, 0)
-        rates = [found / tried for found, tried in zip(self._found[: last + 1], self._tried, strict=False)]
+        rates = self._rates or [found / tried for found, tried in zip(self._found, self._tried, strict=True)]
+        self._rates = rates
         if count >= self._STEPS[last]:
             return 1.0 - (1.0 - rates[last]) * float((count / self._STEPS[last]) ** -self._EXPONENT)
         at = next(i for i, step in enumerate(self._STEPS) if step >= count)
