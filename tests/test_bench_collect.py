@@ -93,7 +93,7 @@ def test_steps_and_rates_are_the_engines_own(kind, predictor, temperature):
         MODEL, None, DRAFTS[kind](sampling), predictor=predictor, submission=patient, draft_timeout=30, **OPTIONS
     ) as engine:
         patient.engine = engine
-        engine.worth = None  # both predictors in every step
+        engine.worth = engine.times = None  # both predictors in every step, and every pass that can be made
         decoded = [r.token for r in engine.stream(PROMPT, max_tokens=32, sampling=sampling)]
         theirs, steps = engine.stats, engine.trace.steps
         assert (theirs.mode, theirs.reason) == ("mirror", "")
