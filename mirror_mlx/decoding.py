@@ -212,10 +212,7 @@ class Decoding:
         if self._draft is None:
             return None
         self._tune(setting)
-        plan = self._planned(window, setting)
-        if plan.predictor is not None and plan.fallback == "jit" and setting.late and self._times is not None:
-            plan = replace(plan, due=self._times.of(len(window.tokens), setting))
-        ticket = self._draft.start(step, plan, self._tokens)
+        ticket = self._draft.start(step, self._planned(window, setting), self._tokens)
         if self._draft.fault is not None:
             self._step_down(str(self._draft.fault))
         return ticket
@@ -223,6 +220,7 @@ class Decoding:
     def _planned(self, window: Window, setting: Setting, ahead: int = 2) -> Plan:
         """What the draft may do in a step. At least one token is emitted by it, one by the next: `ahead`."""
         serial, both = setting.mode != "mirror", self._target.tap_refusal is None and setting.predictor == "hybrid"
+        late = setting.late > 0 and self.options.fallback == "jit"  # else each pass is worth beginning
         return Plan(
             window=window.tokens,
             length=max(0, min(setting.length, self._left - ahead)),
@@ -234,6 +232,7 @@ class Decoding:
             tap=self._target.tap_refusal is None,
             late=setting.late,
             stops=self._eos,
+            due=self._times.of(len(window.tokens), setting) if late and not serial and self._times else None,
             fan_out=None if serial else self._fan.of(len(window.tokens) + 1, setting.roots // (1 + both)),
         )
 

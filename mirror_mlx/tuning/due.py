@@ -2,24 +2,15 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from mirror_mlx.messages import PREDICTORS, Key
+from mirror_mlx.speculation import SpeculationCache
 from mirror_mlx.tuning.beside import worthwhile
 from mirror_mlx.tuning.costs import Way, passes
 from mirror_mlx.tuning.curve import Curve
 from mirror_mlx.tuning.policy import Stepped
-from mirror_mlx.tuning.running import Ranks, Ratio
+from mirror_mlx.tuning.running import Brought, Ranks, Ratio
 from mirror_mlx.tuning.throughput import Setting
-
-_KEEP = 0.97  # of what passes brought, with each newer window
-
-
-class Branches(Protocol):
-    """What there is of a step's windows: see `speculation.SpeculationCache`."""
-
-    def passes(self, key: Key) -> int: ...
-    def place(self, key: Key) -> int | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +30,7 @@ class Due:
     setting: Setting
     hits: Callable[[float], float]
 
-    def branches(self, now: float, keys: Sequence[Key], of: Branches) -> int:
+    def branches(self, now: float, keys: Sequence[Key], of: SpeculationCache) -> int:
         """Over how many of these a pass is worth beginning so many ms after the step began. What is overdue is due."""
         made = [of.passes(key) for key in keys]
         first = of.place(keys[0]) or 0
@@ -90,7 +81,7 @@ class Timetable:
     def __init__(self) -> None:
         self._outcomes = _Timed()
         self._passes: dict[Way, _Timed] = {}
-        self._tokens: dict[Way, tuple[float, float]] = {}  # that passes brought, and how many those were
+        self._brought: dict[Way, Brought] = {}
         self._ranks = {predictor: Ranks() for predictor in PREDICTORS}
 
     def saw(self, fact: Stepped) -> None:
@@ -100,8 +91,7 @@ class Timetable:
         for passed in fact.passed:
             one.saw(passed.branches + setting.carried(passed.rows), passed.ms)
         if fact.passes:
-            tokens, of = self._tokens.get(setting.way, (0.0, 0.0))
-            self._tokens[setting.way] = _KEEP * tokens + fact.drafted, _KEEP * of + fact.passes
+            self._brought.setdefault(setting.way, Brought()).saw(fact.drafted, fact.passes)
         if setting.mode == "mirror" and not fact.opening:
             self._outcomes.saw(fact.length + 1, fact.known)
             if fact.opened:
@@ -117,5 +107,5 @@ class Timetable:
 
     def _each(self, way: Way) -> float:
         """Tokens that a pass brings: of streams that are checked it depends on the text."""
-        tokens, of = self._tokens.get(way, (1.0, 1.0))
-        return max(1.0, tokens / of) if way[1] else 1.0 + way[0]
+        streams, exact = way
+        return self._brought.get(way, Brought()).value if exact else 1.0 + streams

@@ -10,12 +10,11 @@ from math import inf
 from mirror_mlx.tuning.costs import Costs, Kind, Way
 from mirror_mlx.tuning.curve import Curve
 from mirror_mlx.tuning.policy import Passed, Stepped
-from mirror_mlx.tuning.running import Ratio, Shape
+from mirror_mlx.tuning.running import Brought, Ratio, Shape
 from mirror_mlx.tuning.tally import Plained
 
 _HINDERED = 3.0  # times as long as alone a pass may take beside plain decoding; what takes longer has another reason
 _SLOW = 1.5  # times what a pass took when it was calibrated
-_KEEP = 0.97  # of what windows came to, with each newer one
 _KNOWN = 12.0  # passes that calibration counts for
 _FORGET = 0.98  # of what there was to a step of another kind, with each step
 _FASTER = 0.75  # of what was calibrated: it was disturbed then
@@ -31,7 +30,7 @@ class Observed:
         self._fastest = inf  # a token of plain decoding ÷ as calibrated, in the stretch in which that was least
         self._steps: defaultdict[Kind, Ratio] = defaultdict(Ratio)  # a step ÷ what its parts come to
         self._probing: float | None = None  # a pass beside plain decoding ÷ beside nothing
-        self._drafted = {way: (_KNOWN * one.tokens, _KNOWN) for way, one in costs.drafts.items() if way[1]}
+        self._drafted = {way: Brought(_KNOWN * one.tokens, _KNOWN) for way, one in costs.drafts.items() if way[1]}
         self._shape = Shape(costs.verify)
         self._ones = {way: Shape(draft.one) for way, draft in costs.drafts.items()}
         self._glues = {way: Shape(draft.glue) for way, draft in costs.drafts.items()}
@@ -124,14 +123,10 @@ class Observed:
     def drafted(self, way: Way, tokens: int, passes: int) -> None:
         """So many passes brought a branch so many tokens: of streams that are checked it depends on the text."""
         if way in self._drafted and passes:
-            before, of = self._drafted[way]
-            self._drafted[way] = _KEEP * before + tokens, _KEEP * of + passes
+            self._drafted[way].saw(tokens, passes)
 
     def _tokens(self, way: Way) -> float:
-        if way not in self._drafted:
-            return self._base.drafts[way].tokens
-        tokens, passes = self._drafted[way]
-        return max(1.0, tokens / passes)
+        return self._drafted[way].value if way in self._drafted else self._base.drafts[way].tokens
 
     def plained(self, fact: Plained) -> None:
         """A stretch of plain decoding."""

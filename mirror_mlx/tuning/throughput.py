@@ -223,8 +223,9 @@ class _Beside:
         over, parts, places, before = done.free - verify, [], 0, 0.0
         for group in done.groups:
             places += group.roots
-            share, before = hits(places) - before, hits(places)
+            found = hits(places)
             waits = over + max(0.0, enough - group.ended) * single if group.passes < passes else 0.0
-            parts.append(_Part(group.roots, share, whole + waits + costs.exchange, group.ended))
+            parts.append(_Part(group.roots, found - before, whole + waits + costs.exchange, group.ended))
+            before = found
         waited = not done.groups or done.groups[0].passes < passes
         return cls(tuple(parts), whole + over, 0.0 if waited else over)
