@@ -178,7 +178,7 @@ class Decoding:
     @property
     def _late(self) -> bool:
         """Whether the first window is to come, and the text had better go on without it."""
-        seconds = self._policy.waits() if self._awaited else None
+        seconds = self._policy.waits(self._tuned) if self._awaited else None
         return seconds is not None and self._ahead.waited(seconds)
 
     @property

@@ -64,7 +64,7 @@ class Whim:
             return Ask(Setting(), self._random.randint(1, 5), self._random.choice([None, self._setting()]))
         return Ask(self._setting())
 
-    def waits(self):
+    def waits(self, setting):
         return self._random.choice([None, 0.0, 0.001])
 
     def opening(self, prompt):
@@ -226,7 +226,7 @@ class Impatient(Whim):
     def ask(self):
         return Ask(Setting("sd", 30, 30))
 
-    def waits(self):
+    def waits(self, setting):
         return 0.0
 
     def opening(self, prompt):
@@ -267,7 +267,7 @@ def test_the_text_goes_on_until_the_first_window_is_there(right):
 class Patient(Impatient):
     """Waits for the first window."""
 
-    def waits(self):
+    def waits(self, setting):
         return None
 
 

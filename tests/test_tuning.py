@@ -322,12 +322,13 @@ def test_the_first_window_is_as_long_as_the_prompt_leaves_time_for():
 
 def test_the_first_window_is_waited_for_where_plain_decoding_would_not_be_as_far():
     quick = Governor(worlds.costs(10.0), REACH, {(0, False): 0.8})
-    passes = quick.costs.drafts[0, False].passes(quick.setting.late, quick.setting.length)
-    assert quick.waits() == pytest.approx(1.5 * 0.01 * passes)
+    first = quick.opening(500)
+    passes = quick.costs.drafts[0, False].passes(first.late, first.length)
+    assert quick.waits(first) == pytest.approx(1.5 * 0.01 * passes + quick.costs.plain / 1e3)
     for _ in range(2):
         quick.probed(Probed((0, False), 4, 4, one_pass=2000.0))
     quick._rescale()
-    assert quick.waits() == 0
+    assert quick.waits(first) == 0
 
 
 @pytest.mark.parametrize("wrong", [{16: 0.7}, {8: 0.8}, {8: 1.25}])

@@ -12,13 +12,13 @@ short stretch now and then, the more rarely the more it brings: what it is compa
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
 
 from mirror_mlx.messages import HITS
 from mirror_mlx.tuning.belief import Beliefs
 from mirror_mlx.tuning.budget import Budget
 from mirror_mlx.tuning.choice import Reach, best
 from mirror_mlx.tuning.costs import Costs, Way
+from mirror_mlx.tuning.curve import Curve
 from mirror_mlx.tuning.doubt import Doubt
 from mirror_mlx.tuning.observed import Observed
 from mirror_mlx.tuning.policy import Account, Ask, Probed, Stepped
@@ -36,7 +36,7 @@ _EVERYWHERE = 4  # decisions of which one looks everywhere
 _PROBE = 4  # proposals compared with them, at most
 _LONG = 3.0  # times what a window should take is waited for it
 _LEAST = 0.02  # seconds, and so long in any case
-_WAITS = 1.5  # times what the first window should take is waited for it
+_WAITS = 1.5  # times what the first window should take is waited for it, and as long as a token takes
 _CHECK = 6  # tokens decoded plainly amid speculation, to know what they take
 _CHECKS = 0.005  # of the time goes into that
 _OFTEN = 64  # tokens between two such checks, at least
@@ -74,7 +74,7 @@ class Governor:
         self._varied: Setting | None = None  # how the next step is done, if not as decided
         self._unchecked, self._checks = 0, 0  # tokens since plain decoding was measured amid speculation, and how often
         self._recheck = False  # whether that is to be measured next
-        self._rows = [0.0]
+        self._rows: Curve | None = None
         self._wish = self._setting = Setting("ar")
         self._searched = 0
         self._expected = self._said(self._setting)  # of the steps that were decided
@@ -89,8 +89,6 @@ class Governor:
 
     def _rescale(self) -> None:
         self._observed.rescale()
-        rows = [self.costs.verify.at(count) for count in range(1, self._reach.length + 2)]
-        self._rows = [after - before for before, after in pairwise(rows)]
 
     @property
     def setting(self) -> Setting:
@@ -122,6 +120,7 @@ class Governor:
         start = self._wish if self._searched % _EVERYWHERE or self.slow else None
         self._searched += 1
         self._wish, said = best(self.costs, self._reach, self._beliefs.of, start)
+        self._rows = None
         return said
 
     def _said(self, setting: Setting) -> Prediction:
@@ -173,11 +172,12 @@ class Governor:
         passes = int(least / draft.one.at(1)) - 1  # it takes in the prompt as well
         return replace(setting, late=max(setting.late, draft.brought(passes, setting.length)))
 
-    def waits(self) -> float:
-        """Somewhat longer than the first window should take, unless plain decoding is further by then."""
-        setting, takes = self._setting, self._drafting(self._setting)
+    def waits(self, setting: Setting) -> float:
+        """Somewhat longer than the first window should take, unless plain decoding is further by then. Who gives up
+        shortly before it is there has waited for nothing, and decodes a token plainly besides."""
+        takes, plain = self._drafting(setting), self.costs.plain
         tokens = 1 + sum(self._beliefs.of(setting).alive(setting.late))
-        return _WAITS * takes / 1e3 if takes < tokens * self.costs.plain else 0.0
+        return (_WAITS * takes + plain) / 1e3 if takes < tokens * plain else 0.0
 
     @property
     def probe(self) -> Setting | None:
@@ -199,16 +199,30 @@ class Governor:
         return max(_OFTEN, most if self._checks else most / 4)
 
     def enough(self, confidences: Sequence[float]) -> int:
-        """How many proposals of a window are worth verifying: as long as the next one brings more than its row costs
-        at the rate there is (as SpecDec++, arXiv 2405.19715, and PEARL, arXiv 2408.11850, motivate)."""
-        known, rate, rows = self._beliefs.sure(self._setting.way), self._expected.rate, self._rows
-        alive, value, most, take = 1.0, 0.0, 0.0, 0
-        for place, sure in enumerate(confidences):
+        """How many proposals of a window are worth verifying: as long as the next ones bring more than their rows cost
+        (as SpecDec++, arXiv 2405.19715, and PEARL, arXiv 2408.11850, motivate)."""
+        known = self._beliefs.sure(self._setting.way)
+        self._rows = rows = self._rows or self._verified_rows()
+        alive, brought, most, take = 1.0, 0.0, -rows.at(0), 0
+        for count, sure in enumerate(confidences, 1):
             alive *= known.worth(sure)
-            value += alive - rate * rows[min(place, len(rows) - 1)]
-            if value >= most:
-                most, take = value, place + 1
+            brought += alive
+            if brought - rows.at(count) >= most:
+                most, take = brought - rows.at(count), count
         return take
+
+    def _verified_rows(self) -> Curve:
+        """What a step costs that verifies so many proposals, in tokens: what else is decoded in the time, without what
+        the draft gets done in it for the next one. A step that ends when the draft has finished is no shorter for a
+        shorter verification."""
+        costs, setting, rate = self.costs, self._setting, self._expected.rate
+
+        def cost(count: int) -> float:
+            during = replace(costs, verify=Curve.of({1: costs.verify.at(count + 1)}))
+            said = predict(during, setting, self._beliefs.of(setting))
+            return rate * said.step - said.tokens
+
+        return Curve.through((count, cost(count)) for count in {0, setting.length // 2, setting.length})
 
     # Facts.
 
@@ -249,17 +263,18 @@ class Governor:
         self._steps += 1
         varied = fact.setting != self._setting
         if varied or self._steps <= _NEW or self._steps % _JUDGE == 0:
-            self._judge(look=varied)
+            self._judge(fact.setting if varied else None)
         self._varied = self._varying.next(self._setting, self._rate_of)
 
     def _spend(self, fact: Stepped, worth: float) -> None:
         self._budget.spend(fact.whole, worth, self.costs.plain)
 
-    def _judge(self, look: bool = False) -> None:
-        """Is it worth it, and is there something better? look: something else was done, and is known better now."""
+    def _judge(self, other: Setting | None = None) -> None:
+        """Is it worth it, and is there something better? other: was done, and is known better now."""
         self._rescale()
         self._expected = self._said(self._setting)
-        if look or self.gain < 1.0 or self._steps in _EARLY or self._steps % _LOOK == 0:
+        better = other is not None and self._rate_of(other) > self._expected.rate
+        if better or self.gain < 1.0 or self._steps in _EARLY or self._steps % _LOOK == 0:
             self._look()
         plain, why = self.costs.plain, ""
         if self.gain < 1.0 and not self._doubt.learning(self._steps):
@@ -347,6 +362,7 @@ class Governor:
     def _look(self) -> None:
         costs = self.costs
         setting, said = best(costs, self._reach, self._beliefs.of, self._setting)
+        self._rows = None
         if said.rate > _BETTER * self._expected.rate:
             self._wish = self._setting = setting
             self._expected = said

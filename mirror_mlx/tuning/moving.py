@@ -56,8 +56,8 @@ class Moving:
     def enough(self, confidences: Sequence[float]) -> int:
         return self._active.enough(confidences)
 
-    def waits(self) -> float:
-        return self._active.waits()
+    def waits(self, setting: Setting) -> float:
+        return self._active.waits(setting)
 
     def patience(self) -> float | None:
         return self._active.patience()

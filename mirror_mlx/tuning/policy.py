@@ -124,8 +124,9 @@ class Policy(Protocol):
     def enough(self, confidences: Sequence[float]) -> int:
         """How many proposals of a window are worth verifying."""
 
-    def waits(self) -> float | None:
-        """Seconds to wait for the first window, until the text goes on plainly meanwhile; None: as long as it takes."""
+    def waits(self, setting: Setting) -> float | None:
+        """Seconds to wait for the first window, which the draft was asked for in this setting, until the text goes on
+        plainly meanwhile; None: as long as it takes."""
 
     def patience(self) -> float | None:
         """Seconds to wait for a window at most; None: as long as anybody may."""
@@ -172,7 +173,7 @@ class Fixed:
     def enough(self, confidences: Sequence[float]) -> int:
         return len(confidences)
 
-    def waits(self) -> float | None:
+    def waits(self, setting: Setting) -> float | None:
         return None
 
     def patience(self) -> float | None:

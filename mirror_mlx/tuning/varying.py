@@ -8,6 +8,7 @@ from mirror_mlx.tuning.choice import Reach, beside
 from mirror_mlx.tuning.throughput import Setting
 
 _VARY = 12  # steps of which one at most is done otherwise
+_ASK = 4  # and so many until it is asked again whether one is
 _VARIED = 0.01  # of the time may be lost by that, in each mode
 
 
@@ -24,7 +25,7 @@ class Varying:
         """How the next step is done, if not as decided. rate: expected, in any unit."""
         self._steps += 1
         self._alike += 1
-        if self._alike < _VARY or setting.mode == "ar":
+        if self._alike < _VARY or self._alike % _ASK or setting.mode == "ar":
             return None
         other = self._other(setting, rate)
         if rate(setting) / rate(other) - 1 > _VARIED * (self._steps - self._last.get(other.mode, 0)):
