@@ -327,7 +327,7 @@ def test_the_first_window_is_waited_for_where_plain_decoding_would_not_be_as_far
     assert quick.waits(first) == pytest.approx(1.5 * 0.01 * passes + quick.costs.plain / 1e3)
     for _ in range(2):
         quick.probed(Probed((0, False), 4, 4, one_pass=2000.0))
-    quick._rescale()
+    quick._observed.rescale()
     assert quick.waits(first) == 0
 
 

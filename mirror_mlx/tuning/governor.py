@@ -74,7 +74,7 @@ class Governor:
         self._varied: Setting | None = None  # how the next step is done, if not as decided
         self._unchecked, self._checks = 0, 0  # tokens since plain decoding was measured amid speculation, and how often
         self._recheck = False  # whether that is to be measured next
-        self._rows: Curve | None = None
+        self._rows: Curve | None = None  # see `_verified_rows`; None: it has searched since
         self._wish = self._setting = Setting("ar")
         self._searched = 0
         self._expected = self._said(self._setting)  # of the steps that were decided
@@ -86,9 +86,6 @@ class Governor:
     @property
     def costs(self) -> Costs:
         return self._observed.costs
-
-    def _rescale(self) -> None:
-        self._observed.rescale()
 
     @property
     def setting(self) -> Setting:
@@ -116,12 +113,15 @@ class Governor:
 
     def _best(self) -> Prediction:
         """Of what it had better do, from now on its wish. Most often it is near to what was best the last time."""
-        self._rescale()
+        self._observed.rescale()
         start = self._wish if self._searched % _EVERYWHERE or self.slow else None
         self._searched += 1
-        self._wish, said = best(self.costs, self._reach, self._beliefs.of, start)
-        self._rows = None
+        self._wish, said = self._search(start)
         return said
+
+    def _search(self, start: Setting | None) -> tuple[Setting, Prediction]:
+        self._rows = None
+        return best(self.costs, self._reach, self._beliefs.of, start)
 
     def _said(self, setting: Setting) -> Prediction:
         return predict(self.costs, setting, self._beliefs.of(setting))
@@ -271,7 +271,7 @@ class Governor:
 
     def _judge(self, other: Setting | None = None) -> None:
         """Is it worth it, and is there something better? other: was done, and is known better now."""
-        self._rescale()
+        self._observed.rescale()
         self._expected = self._said(self._setting)
         better = other is not None and self._rate_of(other) > self._expected.rate
         if better or self.gain < 1.0 or self._steps in _EARLY or self._steps % _LOOK == 0:
@@ -314,7 +314,7 @@ class Governor:
         self._stretches.ended()
         if not self.parked:
             before = self.costs.plain
-            self._rescale()
+            self._observed.rescale()
             # What steps since the last time were compared with has become this meanwhile.
             self._budget.spend(0.0, unchecked * (self.costs.plain - before) / 2, self.costs.plain)
             self._judge()
@@ -360,9 +360,7 @@ class Governor:
         self._entry, self._recheck = 0.0, False
 
     def _look(self) -> None:
-        costs = self.costs
-        setting, said = best(costs, self._reach, self._beliefs.of, self._setting)
-        self._rows = None
+        setting, said = self._search(self._setting)
         if said.rate > _BETTER * self._expected.rate:
             self._wish = self._setting = setting
             self._expected = said
