@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from concurrent.futures import wait
 from dataclasses import dataclass
 
+from mirror_mlx.jobs import Ticket
 from mirror_mlx.lookup import Proposer
 from mirror_mlx.messages import Outcome, Window
 from mirror_mlx.rendezvous import Rendezvous
 from mirror_mlx.rounds import Plan
 from mirror_mlx.sampling import Sampling
 from mirror_mlx.trace import Trace
-from mirror_mlx.worker import Ticket
 
 
 @dataclass(frozen=True, slots=True)

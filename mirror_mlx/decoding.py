@@ -10,25 +10,25 @@ from dataclasses import dataclass, replace
 import mlx.core as mx
 
 from mirror_mlx.ahead import Ahead
+from mirror_mlx.briefing import Briefing
+from mirror_mlx.jobs import Ticket
 from mirror_mlx.lookup import Proposer
 from mirror_mlx.messages import HITS, Outcome, Window
 from mirror_mlx.options import Options
+from mirror_mlx.reader import Reader
 from mirror_mlx.rendezvous import Rendezvous
-from mirror_mlx.rounds import Plan
 from mirror_mlx.sampling import Sampler, Sampling
 from mirror_mlx.target import Target
 from mirror_mlx.target.target import Progress
 from mirror_mlx.trace import StepTrace, Trace, clock
 from mirror_mlx.tuning.due import Timetable
 from mirror_mlx.tuning.fanout import Fan
-from mirror_mlx.tuning.policy import Ask, Passed, Policy, Probed, Stepped
+from mirror_mlx.tuning.policy import Ask, Policy, Probed, Stepped
 from mirror_mlx.tuning.tally import Tally
 from mirror_mlx.tuning.throughput import Setting
 from mirror_mlx.verify import shorten, verify
-from mirror_mlx.worker import Ticket
 
 _CLEAR = 256  # steps between returns of unused memory, as in mlx-lm, the first of a request included
-_PAUSE = 50_000_000  # ns: a reader that keeps a token for longer has stopped reading
 
 
 @dataclass(slots=True)
@@ -70,7 +70,7 @@ class Decoding:
     ) -> None:
         self.options, self.reason = options, ""
         self._policy, self._target, self._draft, self._proposer = policy, target, draft, proposer
-        self._fan, self._times = fan, times
+        self._briefing = Briefing(target, options, fan, times, stops)
         self._tokens, self._prompt, self._limit, self._eos = tokens, len(tokens), limit, stops
         self._sampling, self._trace = sampling, trace
         self._ahead = Ahead(draft, proposer, sampling, trace)
@@ -78,7 +78,7 @@ class Decoding:
         self._tuned = Setting()  # what target and draft were told last
         self._tally = Tally()  # of plain decoding since it was last accounted for
         self._stretch = 0  # the text's length at which a stretch of it ends
-        self._paused = 0  # ns that are no part of decoding: nobody read on
+        self._reader = Reader[Emitted]()
         self._patient = 0  # until when a window that was asked for ahead may be to come
         if options.mode != "ar" and target.window_refusal is not None:
             self._step_down(target.window_refusal)
@@ -95,7 +95,7 @@ class Decoding:
         """The loop."""
         target, draft, tokens, window = self._target, self._draft, self._tokens, None
         while self._left:
-            began, step = self._now(), len(self._trace.steps)
+            began, step = self._reader.now(), len(self._trace.steps)
             self._tell(began)
             ask = self._policy.ask()
             if ask.plain:
@@ -106,7 +106,7 @@ class Decoding:
                 yield from self._plainly(replace(ask, plain=1), 1, self._meanwhile)
                 continue
             window = self._opened(ask) if window is None else window
-            ready = self._now()
+            ready = self._reader.now()
             ticket = self._start(step, window, ask.setting)
             with self._trace.span("target", "verify", step):
                 tap = target.begin(tokens[-1], window.tokens, tokens, tap=_tapped(ask.setting), laws=window.laws)
@@ -121,7 +121,7 @@ class Decoding:
                 self._teach(self._proposer, window, outcome)
             target.commit(outcome)
             tokens += [*window.tokens[: outcome.accepted], outcome.token]
-            note = self._note(ask, self._now() - ready, window, outcome, ticket)
+            note = self._note(ask, self._reader.now() - ready, window, outcome, ticket)
             yield from self._emitted(window, outcome)
             window = self._collect(ask, ticket, note, began, ready)
 
@@ -141,9 +141,9 @@ class Decoding:
                 if self._proposer:
                     self._proposer.extend([token])
                 self._note(ask, clock() - began, Window(), Outcome(0, token), None)
-                yield from self._given(Emitted(token, "target", logprobs))
+                yield from self._reader.given(Emitted(token, "target", logprobs))
                 began = clock()
-                self._tally.token(self._now(), self._ahead.busy)
+                self._tally.token(self._reader.now(), self._ahead.busy)
         except GeneratorExit:  # the request ends, and the stretch goes on in the next
             self._tell_plained()
             raise
@@ -192,7 +192,7 @@ class Decoding:
             return
         self._tune(setting)
         self._patient = clock() + int(1e9 * self.options.draft_timeout)
-        self._ahead.open(self._tokens, replace(self._planned(Window(), setting, ahead=1), predictor=None))
+        self._ahead.open(self._tokens, replace(self._briefing.plan(Window(), setting, self._left - 1), predictor=None))
 
     @property
     def _left(self) -> int:
@@ -212,45 +212,16 @@ class Decoding:
         if self._draft is None:
             return None
         self._tune(setting)
-        ticket = self._draft.start(step, self._planned(window, setting), self._tokens)
+        ticket = self._draft.start(step, self._briefing.plan(window, setting, self._left - 2), self._tokens)
         if self._draft.fault is not None:
             self._step_down(str(self._draft.fault))
         return ticket
-
-    def _planned(self, window: Window, setting: Setting, ahead: int = 2) -> Plan:
-        """What the draft may do in a step. At least one token is emitted by it, one by the next: `ahead`."""
-        serial, both = setting.mode != "mirror", self._target.tap_refusal is None and setting.predictor == "hybrid"
-        late = setting.late > 0 and self.options.fallback == "jit"  # else each pass is worth beginning
-        return Plan(
-            window=window.tokens,
-            length=max(0, min(setting.length, self._left - ahead)),
-            vocab_size=self._target.vocab_size,
-            predictor=None if serial else setting.predictor,
-            fallback="jit" if serial or self.options.fallback == "jit" else "empty",
-            kappa=self.options.kappa,
-            max_roots=setting.roots,
-            tap=self._target.tap_refusal is None,
-            late=setting.late,
-            stops=self._eos,
-            due=self._times.of(len(window.tokens), setting) if late and not serial and self._times else None,
-            fan_out=None if serial else self._fan.of(len(window.tokens) + 1, setting.roots // (1 + both)),
-        )
 
     def _emitted(self, window: Window, outcome: Outcome) -> Iterator[Emitted]:
         """An accepted proposal is the draft's; so is the token a shortened outcome ends with."""
         for row, token in enumerate([*window.tokens[: outcome.accepted], outcome.token]):
             proposed = row < len(window.tokens) and window.tokens[row] == token
-            yield from self._given(Emitted(token, "draft" if proposed else "target", self._target.logprobs(row)))
-
-    def _given(self, token: Emitted) -> Iterator[Emitted]:
-        """A reader's usual time is part of decoding: plain decoding goes on meanwhile, a step begins after it."""
-        since = clock()
-        yield token
-        self._paused += max(0, clock() - since - _PAUSE)
-
-    def _now(self) -> int:
-        """The clock, ns, which stands still while nobody reads on."""
-        return clock() - self._paused
+            yield from self._reader.given(Emitted(token, "draft" if proposed else "target", self._target.logprobs(row)))
 
     def _note(self, ask: Ask, busy: int, window: Window, outcome: Outcome, ticket: Ticket | None) -> StepTrace:
         step = len(self._trace.steps)
@@ -290,11 +261,8 @@ class Decoding:
             note.place = ticket.round.place(outcome.key)
             if window.source in HITS:
                 note.foreseen = ticket.round.foreseen(outcome.key)
-            self._fan.saw(len(note.window.tokens), outcome.accepted, ticket.round.rank(outcome), self.options.kappa)
-        fact = _fact(ask.setting, ticket, note, made, (ready - step_began) / 1e6)
-        self._fact = step_began, fact
-        if ticket is not None and self._times is not None:
-            self._times.saw(fact)
+        waited = (ready - step_began) / 1e6
+        self._fact = step_began, self._briefing.learnt(ask.setting, ticket, note, made, waited)
         note.busy += note.waited
         self._trace.add("target", "collect", note.step, began, began + note.waited)
         return window
@@ -343,30 +311,3 @@ class Decoding:
 
 def _tapped(setting: Setting) -> bool:
     return setting.mode == "mirror" and setting.predictor != "draft"
-
-
-def _fact(setting: Setting, ticket: Ticket | None, note: StepTrace, made: Window, waited: float) -> Stepped:
-    """What the policy is told of a step, all but how long it was. made: the next window, before it is cut."""
-    passed = [
-        Passed(one.ns / 1e6, setting.load(one.branches, one.fresh, one.second), one.rows, not one.late)
-        for one in (ticket.passes if ticket is not None else ())
-    ]
-    return Stepped(
-        setting,
-        length=len(note.window.tokens),
-        accepted=note.outcome.accepted,
-        target=note.busy / 1e6,
-        whole=0.0,
-        waited=waited,
-        source=note.next,  # type: ignore[arg-type]
-        confidences=note.window.confidences,
-        opened=ticket.roots if ticket is not None else 0,
-        own=ticket.round.own if ticket is not None else 0,
-        place=note.place,
-        passed=passed,
-        by=note.window.source,
-        opening=note.step == 0,
-        drafted=len(made.tokens),
-        passes=made.passes,
-        known=ticket.known / 1e6 if ticket is not None else 0.0,
-    )

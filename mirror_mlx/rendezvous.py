@@ -12,12 +12,13 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import nullcontext
 
 from mirror_mlx.draft.protocol import Draft
+from mirror_mlx.jobs import Begin, Resolved, Start, Tapped, Ticket, Use, Wake
 from mirror_mlx.messages import Fault, Outcome, Window
 from mirror_mlx.ranking import Ranking
 from mirror_mlx.rounds import Plan, Round
 from mirror_mlx.sampling import Sampling
 from mirror_mlx.trace import Trace, clock
-from mirror_mlx.worker import Begin, FailedError, Resolved, Start, Tapped, Ticket, Use, Wake, Work, Worker
+from mirror_mlx.worker import FailedError, Work, Worker
 
 
 class Rendezvous:

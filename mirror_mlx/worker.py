@@ -6,16 +6,15 @@ It plays one `Round` at a time: what the jobs say goes into the round, what the 
 import queue
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from numbers import Integral
-from typing import Any, NamedTuple
+from typing import Any
 
 from mirror_mlx import threads
 from mirror_mlx.draft.protocol import Confident, Draft, Lawful, Movable, streaming, width_of
-from mirror_mlx.messages import Candidates, Fault, Key, Outcome, Window
-from mirror_mlx.rounds import Advance, Expand, Glue, Round, Settle, Wait
+from mirror_mlx.jobs import Begin, Close, Job, Pass, Resolved, Start, Tapped, Ticket, Use
+from mirror_mlx.messages import Candidates, Fault, Key
+from mirror_mlx.rounds import Advance, Expand, Glue, Settle, Wait
 from mirror_mlx.sampling import Sampling
 from mirror_mlx.trace import Trace, clock
 
@@ -23,86 +22,6 @@ _IDLE = 1.0  # seconds between looks at whether anybody is still there
 
 Work = Callable[[], AbstractContextManager[Any]]
 """Made once inside the draft's thread: a context (a stream, a core) in which all its work is done."""
-
-
-class Pass(NamedTuple):
-    """Over so many branches, of which it was the first for `fresh` and the second for `second`, and so many of the
-    trunk's rows that no pass had carried; ns. late: the outcome was known when it began."""
-
-    branches: int
-    fresh: int
-    second: int
-    rows: int
-    ns: int
-    late: bool
-
-
-@dataclass(slots=True)
-class Ticket:
-    """One step in the draft's hands."""
-
-    step: int
-    round: Round
-    tokens: Sequence[int]
-    count: int
-    reply: "Future[Window]" = field(default_factory=Future)
-    outcome: Outcome | None = None
-    roots: int = 0  # outcomes prepared for when the real one was known
-    cancelled: bool = False
-    began: int = field(default_factory=clock)
-    known: int = 0  # ns after that the outcome was
-    passes: list[Pass] = field(default_factory=list)
-
-
-# Jobs, in the order the engine's thread posts them.
-
-
-@dataclass(frozen=True, slots=True)
-class Begin:
-    sampling: Sampling
-    trace: Trace
-    tokens: Sequence[int]
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    ticket: Ticket
-
-
-@dataclass(frozen=True, slots=True)
-class Tapped:
-    ticket: Ticket
-    candidates: Candidates
-    posted: int
-
-
-@dataclass(frozen=True, slots=True)
-class Resolved:
-    ticket: Ticket
-
-
-@dataclass(frozen=True, slots=True)
-class Wake:
-    """Look at the flags."""
-
-
-@dataclass(frozen=True, slots=True)
-class Close:
-    pass
-
-
-@dataclass(frozen=True, slots=True)
-class Use:
-    """Between two steps: propose with so many streams, at their word or checked, for windows of this length; on this
-    host."""
-
-    streams: int
-    exact: bool
-    length: int | None
-    host: str = ""
-
-
-Job = Begin | Start | Tapped | Resolved | Use | Wake | Close
 
 
 class FailedError(Exception):

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from mirror_mlx.calibration.verifying import steps
+from mirror_mlx.jobs import Pass, Ticket
 from mirror_mlx.messages import Outcome, Window
 from mirror_mlx.rendezvous import Rendezvous
 from mirror_mlx.rounds import Plan
@@ -15,7 +16,6 @@ from mirror_mlx.tuning.costs import DraftCosts, Way
 from mirror_mlx.tuning.curve import Curve
 from mirror_mlx.tuning.tally import usual
 from mirror_mlx.tuning.throughput import Setting
-from mirror_mlx.worker import Pass, Ticket
 
 _PATIENCE = 2.0  # seconds for two of the draft's passes; one that takes longer is of no use, and need not be known
 _BUDGET = 1.0  # seconds for each way in which the draft proposes, after which no more is begun

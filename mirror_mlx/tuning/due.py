@@ -8,8 +8,9 @@ from mirror_mlx.speculation import SpeculationCache
 from mirror_mlx.tuning.beside import worthwhile
 from mirror_mlx.tuning.costs import Way, passes
 from mirror_mlx.tuning.curve import Curve
+from mirror_mlx.tuning.drift import Ratio
 from mirror_mlx.tuning.policy import Stepped
-from mirror_mlx.tuning.running import Brought, Ranks, Ratio
+from mirror_mlx.tuning.running import Brought, Ranks
 from mirror_mlx.tuning.throughput import Setting
 
 

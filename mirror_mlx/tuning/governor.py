@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from mirror_mlx.messages import HITS
+from mirror_mlx.tuning import cutting, waiting
 from mirror_mlx.tuning.belief import Beliefs
 from mirror_mlx.tuning.budget import Budget
 from mirror_mlx.tuning.choice import Reach, best
@@ -34,9 +35,6 @@ _LOOK = 32  # steps between two looks at whether another setting is better
 _EARLY = (2, 4, 8, 16)  # and after so many
 _EVERYWHERE = 4  # decisions of which one looks everywhere
 _PROBE = 4  # proposals compared with them, at most
-_LONG = 3.0  # times what a window should take is waited for it
-_LEAST = 0.02  # seconds, and so long in any case
-_WAITS = 1.5  # times what the first window should take is waited for it, and as long as a token takes
 _CHECK = 6  # tokens decoded plainly amid speculation, to know what they take
 _CHECKS = 0.005  # of the time goes into that
 _OFTEN = 64  # tokens between two such checks, at least
@@ -74,7 +72,7 @@ class Governor:
         self._varied: Setting | None = None  # how the next step is done, if not as decided
         self._unchecked, self._checks = 0, 0  # tokens since plain decoding was measured amid speculation, and how often
         self._recheck = False  # whether that is to be measured next
-        self._rows: Curve | None = None  # see `_verified_rows`; None: it has searched since
+        self._rows: Curve | None = None  # what verifying them costs; None: it has searched since
         self._wish = self._setting = Setting("ar")
         self._searched = 0
         self._expected = self._said(self._setting)  # of the steps that were decided
@@ -126,15 +124,6 @@ class Governor:
     def _said(self, setting: Setting) -> Prediction:
         return predict(self.costs, setting, self._beliefs.of(setting))
 
-    def _drafting(self, setting: Setting) -> float:
-        """What a window takes that the target waits for, ms; 0: no model makes it."""
-        draft = self.costs.drafts.get(setting.way)
-        return 0.0 if draft is None else draft.jit(setting.late, window=setting.length)
-
-    def _entering(self, setting: Setting) -> float:
-        """What it loses to begin with it amid a text, where the target waits for the first window, ms."""
-        return max(0.0, self.costs.verify.at(1) + self._drafting(setting) - self.costs.plain)
-
     def _choose(self, better: float, *, doubt: bool = True) -> bool:
         """Speculate if that is expected to be so many times as fast as plain decoding; with doubt: or somewhat less."""
         said, plain, cost = self._best(), self.costs.plain, 0.0
@@ -144,7 +133,7 @@ class Governor:
         if doubted:
             if not doubt or not self._doubt.worth(said, plain):
                 return False
-            cost = self._doubt.cost(said, plain) + self._entering(self._wish)
+            cost = self._doubt.cost(said, plain) + waiting.entering(self.costs, self._wish)
         if not self._budget.may_try(plain, said.won(plain), cost):
             return False
         self._doubt.begins(doubted)
@@ -164,20 +153,17 @@ class Governor:
     def opening(self, prompt: int) -> Setting | None:
         """As much of a window as the draft has time for beside the prompt, which takes no less than so many rows do.
         Where plain decoding comes first the draft is asked beside that: nobody measures what it slows the prompt by."""
-        ask, draft = self.ask(), self.costs.drafts.get(self._setting.way)
+        ask = self.ask()
         setting = None if ask.plain else ask.setting
-        if setting is None or draft is None:
+        if setting is None or setting.way not in self.costs.drafts:
             return setting
-        least = self.costs.verify.at(min(prompt, self._reach.length + 1))
-        passes = int(least / draft.one.at(1)) - 1  # it takes in the prompt as well
-        return replace(setting, late=max(setting.late, draft.brought(passes, setting.length)))
+        rows = min(prompt, self._reach.length + 1)
+        return replace(setting, late=waiting.late_beside(self.costs, setting, rows))
 
     def waits(self, setting: Setting) -> float:
-        """Somewhat longer than the first window should take, unless plain decoding is further by then. Who gives up
-        shortly before it is there has waited for nothing, and decodes a token plainly besides."""
-        takes, plain = self._drafting(setting), self.costs.plain
+        """See `waiting.for_the_first`."""
         tokens = 1 + sum(self._beliefs.of(setting).alive(setting.late))
-        return (_WAITS * takes + plain) / 1e3 if takes < tokens * plain else 0.0
+        return waiting.for_the_first(self.costs, setting, tokens) / 1e3
 
     @property
     def probe(self) -> Setting | None:
@@ -199,41 +185,18 @@ class Governor:
         return max(_OFTEN, most if self._checks else most / 4)
 
     def enough(self, confidences: Sequence[float]) -> int:
-        """How many proposals of a window are worth verifying: as long as the next ones bring more than their rows cost
-        (as SpecDec++, arXiv 2405.19715, and PEARL, arXiv 2408.11850, motivate)."""
-        known = self._beliefs.sure(self._setting.way)
-        self._rows = rows = self._rows or self._verified_rows()
-        alive, brought, most, take = 1.0, 0.0, -rows.at(0), 0
-        for count, sure in enumerate(confidences, 1):
-            alive *= known.worth(sure)
-            brought += alive
-            if brought - rows.at(count) >= most:
-                most, take = brought - rows.at(count), count
-        return take
-
-    def _verified_rows(self) -> Curve:
-        """What a step costs that verifies so many proposals, in tokens: what else is decoded in the time, without what
-        the draft gets done in it for the next one. A step that ends when the draft has finished is no shorter for a
-        shorter verification."""
-        costs, setting, rate = self.costs, self._setting, self._expected.rate
-
-        def cost(count: int) -> float:
-            during = replace(costs, verify=Curve.of({1: costs.verify.at(count + 1)}))
-            said = predict(during, setting, self._beliefs.of(setting))
-            return rate * said.step - said.tokens
-
-        return Curve.through((count, cost(count)) for count in {0, setting.length // 2, setting.length})
+        """See `cutting.enough`."""
+        if self._rows is None:
+            belief = self._beliefs.of(self._setting)
+            self._rows = cutting.rows(self.costs, self._setting, belief, self._expected.rate)
+        return cutting.enough(confidences, self._beliefs.sure(self._setting.way).worth, self._rows)
 
     # Facts.
 
     def patience(self) -> float | None:
-        """A window that takes much longer than it should is not worth more time: the text goes on without it."""
-        costs, draft = self.costs, self.costs.drafts.get(self._setting.way)
-        if draft is None:
-            return None
-        setting = self._setting
-        expected = draft.jit(setting.late, window=setting.length) + draft.one.at(setting.roots) * draft.slower
-        return max(_LEAST, _LONG * expected / 1e3 + 2 * costs.plain / 1e3)
+        """See `waiting.for_the_next`."""
+        ms = waiting.for_the_next(self.costs, self._setting)
+        return None if ms is None else ms / 1e3
 
     def verified(self, length: int, accepted: int) -> None:
         """Nothing is decided before the step is over."""

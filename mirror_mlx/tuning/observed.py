@@ -9,8 +9,9 @@ from math import inf
 
 from mirror_mlx.tuning.costs import Costs, Kind, Way
 from mirror_mlx.tuning.curve import Curve
+from mirror_mlx.tuning.drift import Ratio, Shape
 from mirror_mlx.tuning.policy import Passed, Stepped
-from mirror_mlx.tuning.running import Brought, Ratio, Shape
+from mirror_mlx.tuning.running import Brought
 from mirror_mlx.tuning.tally import Plained
 
 _HINDERED = 3.0  # times as long as alone a pass may take beside plain decoding; what takes longer has another reason

@@ -1,0 +1,72 @@
+"""What a device takes against what it was expected to: all of it, and by how much there is to do. Pure."""
+
+from mirror_mlx.tuning.curve import Curve
+
+
+class Ratio:
+    """What something takes against what was predicted. One value that is far off is an interruption, and moves it a
+    little; two in a row are a load that came or went, and are believed.
+
+    >>> ratio = Ratio()
+    >>> ratio.saw(10.0)
+    >>> before = ratio.value
+    >>> ratio.saw(10.0)
+    >>> before < 1.5, ratio.value
+    (True, 10.0)
+    """
+
+    _NEW = 0.25
+    _FAR = 1.5
+    _MOST = 4  # what is measured at one time is disturbed as one, however much it is
+
+    def __init__(self, value: float = 1.0) -> None:
+        self.value = self._last = value
+
+    def saw(self, ratio: float, count: int = 1) -> None:
+        """count: of how many of them this is the mean."""
+        low, high = sorted((ratio, self._last))
+        self._last = ratio
+        if low > self.value * self._FAR:
+            self.value = low
+        elif high < self.value / self._FAR:
+            self.value = high
+        else:
+            bounded = min(max(ratio, self.value / self._FAR), self.value * self._FAR)
+            self.value += (1 - (1 - self._NEW) ** min(count, self._MOST)) * (bounded - self.value)
+
+
+class Shape:
+    """A calibrated curve, and how it turns out to be bent: what is seen at some count counts for the measured points
+    on both sides of it.
+
+    >>> shape = Shape(Curve.of({1: 100.0, 8: 110.0, 16: 150.0}))
+    >>> for _ in range(100):
+    ...     shape.saw(8, 100.0 / shape.curve.at(8))
+    >>> [round(shape.curve.at(count)) for count in (1, 8, 12, 16)]
+    [100, 100, 125, 150]
+    """
+
+    _NEW = 0.1
+    _FAR = 1.3
+    """What is further off may be an interruption, and counts for no more than that."""
+    _MOST = 2.0
+
+    def __init__(self, curve: Curve) -> None:
+        self.curve = self._base = curve
+        self._factors = [1.0] * len(curve.points)
+        self._seen = [1.0] * len(curve.points)  # how often; the first times count for more
+
+    def saw(self, count: float, ratio: float, weight: float = 1.0) -> None:
+        """So many took so many times what this curve says. weight: how much of that may be its fault."""
+        ratio = min(max(ratio, 1 / self._FAR), self._FAR)
+        counts = [at for at, _ in self._base.points]
+        after = next((place for place, at in enumerate(counts) if at >= count), len(counts) - 1)
+        before = max(0, after - 1)
+        width = counts[after] - counts[before]
+        near = min(1.0, max(0.0, (count - counts[before]) / width)) if width else 1.0
+        for place, share in ((before, 1 - near), (after, near)):
+            bent = self._factors[place] * ratio ** (weight * share * max(self._NEW, 1 / (1 + self._seen[place])))
+            self._seen[place] += share
+            self._factors[place] = min(self._MOST, max(1 / self._MOST, bent))
+        points = zip(self._base.points, self._factors, strict=True)
+        self.curve = Curve.through([(at, ms * by) for (at, ms), by in points])
