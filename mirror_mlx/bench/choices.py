@@ -189,15 +189,15 @@ def _hybrid(found: Mapping[str, Sequence[Answer]]) -> dict[str, float | None]:
     return {"hybrid": turns.times_as_fast(*both), "hybrid_error": turns.uncertainty(*both)}
 
 
-def _hits(*found: Mapping[str, Sequence[Answer]]) -> dict[str, Any]:
-    """`hits`: the share of outcomes that were prepared for, by a hybrid and by each of its parts alone, with as many
-    roots; `hybrid_hits`: the hybrid's ÷ the better part's."""
-    rates = {}
-    for name in (HYBRID, *PARTS):
+def _hits(*found: Mapping[str, Sequence[Answer]]) -> dict[str, float | None]:
+    """The share of outcomes that were prepared for, by a hybrid (`hits`) and by each of its parts alone, with as many
+    roots; None: not measured."""
+
+    def share(name: str) -> float | None:
         ready = [step.next in HITS for of in found for answer in of.get(name, ()) for step in answer.steps[:-1]]
-        rates[name] = sum(ready) / max(len(ready), 1)
-    alone = max(rates[part] for part in PARTS)
-    return {"hits": rates, "hybrid_hits": rates[HYBRID] / alone if alone else None}
+        return sum(ready) / len(ready) if ready else None
+
+    return {"hits": share(HYBRID)} | {f"{part}_hits": share(name) for name, part in PARTS.items()}
 
 
 def answers(fixed: Mapping[str, Any], settings: Settings) -> int:
