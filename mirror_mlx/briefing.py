@@ -1,10 +1,11 @@
 """What the draft is told of each step, and what is learnt from it when it is over."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from mirror_mlx.jobs import Ticket
 from mirror_mlx.messages import Window
 from mirror_mlx.options import Options
+from mirror_mlx.pooling import Pooling
 from mirror_mlx.rounds import Plan
 from mirror_mlx.target import Target
 from mirror_mlx.trace import StepTrace
@@ -18,9 +19,17 @@ class Briefing:
     """Of one request. Arguments as for `decoding.Decoding`."""
 
     def __init__(
-        self, target: Target, options: Options, fan: Fan, times: Timetable | None, stops: Collection[int]
+        self,
+        target: Target,
+        options: Options,
+        *,
+        fan: Fan,
+        pooling: Mapping[int, Pooling],
+        times: Timetable | None,
+        stops: Collection[int],
     ) -> None:
-        self._target, self._options, self._fan, self._times, self._stops = target, options, fan, times, stops
+        self._target, self._options, self._stops = target, options, stops
+        self._fan, self._pooling, self._times = fan, pooling, times
 
     def plan(self, window: Window, setting: Setting, room: int) -> Plan:
         """What the draft may do while this window is verified. room: how many tokens the next one may have."""
@@ -39,6 +48,7 @@ class Briefing:
             late=setting.late,
             stops=self._stops,
             due=self._times.of(len(window.tokens), setting) if late and not serial and self._times else None,
+            pooling=self._pooling[setting.exit_layer],
             fan_out=None if serial else self._fan.of(len(window.tokens) + 1, setting.roots // (1 + both)),
         )
 

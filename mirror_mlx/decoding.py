@@ -4,7 +4,7 @@ A token is emitted only after the target chose it. Caches are committed before i
 leaves them consistent. The draft is never waited for while the target has work.
 """
 
-from collections.abc import Callable, Collection, Generator, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import mlx.core as mx
@@ -15,6 +15,7 @@ from mirror_mlx.jobs import Ticket
 from mirror_mlx.lookup import Proposer
 from mirror_mlx.messages import HITS, Outcome, Window
 from mirror_mlx.options import Options
+from mirror_mlx.pooling import Pooling
 from mirror_mlx.reader import Reader
 from mirror_mlx.rendezvous import Rendezvous
 from mirror_mlx.sampling import Sampler, Sampling
@@ -45,6 +46,7 @@ class Decoding:
 
     policy    what says how each of them is done
     fan       what says how many of the draft's own outcomes are prepared for at each row
+    pooling   by exit layer, what says how much the draft counts beside the tap
     times     what says when an outcome is due, and what passes take; None: every pass is worth beginning
     proposer  what proposes windows where the draft has none: on a miss, or as there is no draft at all
     tokens    the prompt; what is decoded is appended
@@ -60,6 +62,7 @@ class Decoding:
         policy: Policy,
         *,
         fan: Fan,
+        pooling: Mapping[int, Pooling],
         times: Timetable | None,
         proposer: Proposer | None = None,
         tokens: list[int],
@@ -70,7 +73,7 @@ class Decoding:
     ) -> None:
         self.options, self.reason = options, ""
         self._policy, self._target, self._draft, self._proposer = policy, target, draft, proposer
-        self._briefing = Briefing(target, options, fan, times, stops)
+        self._briefing = Briefing(target, options, fan=fan, pooling=pooling, times=times, stops=stops)
         self._tokens, self._prompt, self._limit, self._eos = tokens, len(tokens), limit, stops
         self._sampling, self._trace = sampling, trace
         self._ahead = Ahead(draft, proposer, sampling, trace)

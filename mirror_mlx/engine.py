@@ -1,6 +1,7 @@
 """The engine: prompts in, responses out. The loop itself is in `mirror_mlx.decoding`."""
 
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -17,6 +18,7 @@ from mirror_mlx.draft.protocol import Draft, streaming
 from mirror_mlx.errors import DraftError, PromptError, UsageError
 from mirror_mlx.lookup import NAMES, PromptLookup, Proposer, by_name, fingerprint
 from mirror_mlx.options import Options
+from mirror_mlx.pooling import Pooling
 from mirror_mlx.prompts import Prompt, TextStream, encode, wrapped
 from mirror_mlx.rendezvous import Rendezvous
 from mirror_mlx.sampling import Sampling
@@ -105,6 +107,7 @@ class Engine:
             self._max_roots = min(o.max_roots, draft.max_roots or o.max_roots)
         self._running = False
         self._fan = Fan(o.fan_out)
+        self._pooling: defaultdict[int, Pooling] = defaultdict(Pooling)
         self.worth: Worth | None = Worth()
         self.times: Timetable | None = Timetable()
         self._auto = None
@@ -208,8 +211,9 @@ class Engine:
         if self.options.accept == "reject":
             sampling = _by_rejection(sampling, self.options, self._max_roots)
         run = Decoding(
-            self.target, self._rendezvous, self.options, policy, fan=self._fan, times=self.times,
-            proposer=self._proposer, tokens=tokens, limit=limit, stops=self._eos, sampling=sampling, trace=trace,
+            self.target, self._rendezvous, self.options, policy, fan=self._fan, pooling=self._pooling,
+            times=self.times, proposer=self._proposer, tokens=tokens, limit=limit, stops=self._eos, sampling=sampling,
+            trace=trace,
         )  # fmt: skip
         text, steps = TextStream(self.tokenizer), run.steps()
         prompt_tokens, started, first, count = len(tokens), time.perf_counter(), 0.0, 0

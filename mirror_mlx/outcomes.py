@@ -4,8 +4,7 @@ score(r, v) = ĥ_r · p̃_r(v), where ĥ_r is the probability that verification 
 of v there. At a row before the last the window's own token cannot be the outcome (it would have been accepted), so it
 is left out and the rest renormalised.
 
-Where draft and tap have both spoken of a row, their opinions are pooled as a weighted product of experts: p̃ is highest
-for what neither finds unlikely (measured in docs/log.md).
+Where draft and tap have both spoken of a row, p̃ is what they say together: see `pooling`.
 """
 
 from collections.abc import Collection, Sequence
@@ -27,44 +26,6 @@ def reach(own: Sequence[float]) -> list[float]:
         ends.append(alive * (1.0 - p))
         alive *= p
     return [*ends, alive]
-
-
-DRAFT_WEIGHT = 0.4  # of the draft's opinion beside the tap's; from 0.3 to 0.5 hit rates hardly differ
-
-
-def pool(draft: Candidates, tap: Candidates, weight: float = DRAFT_WEIGHT) -> Candidates:
-    """Both opinions as one: p(v) ∝ draft(v)^weight · tap(v)^(1 − weight), over all that either names.
-
-    Whoever does not name a token is taken to find it as likely as the last one named.
-
-    >>> draft = Candidates(tokens=[[7, 8]], probs=[[0.8, 0.1]], own=[])
-    >>> tap = Candidates(tokens=[[9, 7]], probs=[[0.5, 0.4]], own=[])
-    >>> pool(draft, tap).tokens
-    [[7, 9, 8]]
-    """
-    tokens, probs, own = [], [], []
-    rows = zip(draft.tokens, draft.probs, tap.tokens, tap.probs, strict=True)
-    for row, (drafted, drafted_probs, tapped, tapped_probs) in enumerate(rows):
-        first, second = dict(zip(drafted, drafted_probs, strict=True)), dict(zip(tapped, tapped_probs, strict=True))
-        least = min(drafted_probs, default=_LEAST), min(tapped_probs, default=_LEAST)
-        both = {
-            v: _product(first.get(v, least[0]), second.get(v, least[1]), weight)
-            for v in dict.fromkeys([*tapped, *drafted])
-        }
-        total = max(sum(both.values()), _LEAST)
-        ranked = sorted(both, key=lambda v: -both[v])
-        tokens.append(ranked)
-        probs.append([both[v] / total for v in ranked])
-        if row < len(tap.own):
-            own.append(min(1.0, _product(draft.own[row], tap.own[row], weight) / total))
-    return Candidates(tokens, probs, own)
-
-
-def _product(one: float, other: float, weight: float) -> float:
-    return float(max(one, _LEAST) ** weight * max(other, _LEAST) ** (1.0 - weight))
-
-
-_LEAST = 1e-9
 
 
 def roots(candidates: Candidates, window: Sequence[int], kappa: int, taken: Collection[Key] = ()) -> list[Root]:

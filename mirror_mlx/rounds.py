@@ -16,7 +16,8 @@ from enum import Enum, auto
 from typing import Any
 
 from mirror_mlx.messages import Candidates, Fallback, Key, Outcome, Predictor, Root, Source, Window
-from mirror_mlx.outcomes import allocate, pool, rank, roots
+from mirror_mlx.outcomes import allocate, rank, roots
+from mirror_mlx.pooling import Pooled, Pooling
 from mirror_mlx.speculation import SpeculationCache
 from mirror_mlx.tuning.due import Due
 
@@ -80,6 +81,7 @@ class Plan:
     tap         whether a tap will come
     stops       tokens that end the text: nothing is prepared for what would follow them
     due         when the outcome is expected, and what passes take: none is begun that is not worth it; None: all are
+    pooling     how much the draft's opinion counts beside the tap's; None: as much as at first
     """
 
     window: tuple[int, ...]
@@ -94,6 +96,7 @@ class Plan:
     fan_out: tuple[int, ...] | None = None
     stops: Collection[int] = ()
     due: Due | None = None
+    pooling: Pooling | None = None
 
 
 class Round:
@@ -106,6 +109,8 @@ class Round:
         self._outcome: Outcome | None = None
         self._tap: Candidates | None = None
         self._draft: Candidates | None = None
+        self._pooling = plan.pooling or Pooling()
+        self._pooled: Pooled | None = None
         self._own: frozenset[Key] = frozenset()
         self._unopened: list[Root] = []
         self._source: Source | None = None
@@ -144,6 +149,11 @@ class Round:
         """The outcome's place among the draft's candidates, see `outcomes.rank`; None too where it named none."""
         return None if self._draft is None else rank(self._draft, self.plan.window, outcome)
 
+    def learn(self) -> None:
+        """When it is over: what draft and tap have said together is compared with how verification ended."""
+        if self._pooled is not None and self._outcome is not None:
+            self._pooling.saw(self._pooled, self.plan.window, self._outcome)
+
     # Facts.
 
     def glued(self, candidates: Candidates | None) -> None:
@@ -157,7 +167,7 @@ class Round:
             self._queue(candidates, self._draft_budget, self.plan.fan_out)
             self._own = frozenset(root.key for root in self._unopened)
         if self._tap is not None:
-            self._queue(self._pooled(self._tap), self.plan.max_roots - len(self._unopened))
+            self._queue(self._both(self._tap), self.plan.max_roots - len(self._unopened))
 
     def tapped(self, candidates: Candidates) -> None:
         """The tap has fired."""
@@ -166,7 +176,7 @@ class Round:
         if self.state is State.FRESH:
             self._tap = candidates
         elif self.state is State.ROLLING:
-            self._queue(self._pooled(candidates), self.plan.max_roots - len(self.cache) - len(self._unopened))
+            self._queue(self._both(candidates), self.plan.max_roots - len(self.cache) - len(self._unopened))
         self._awaits_tap = False
 
     def expanded(self, opened: Sequence[Root]) -> None:
@@ -250,9 +260,12 @@ class Round:
             return 0
         return (2 if self.plan.predictor == "hybrid" and self.plan.tap else 1) * self.plan.kappa + 1
 
-    def _pooled(self, tap: Candidates) -> Candidates:
+    def _both(self, tap: Candidates) -> Candidates:
         """The tap's opinion, with the draft's where it has one."""
-        return tap if self._draft is None else pool(self._draft, tap)
+        if self._draft is None:
+            return tap
+        self._pooled = self._pooling.pool(self._draft, tap)
+        return self._pooled.candidates
 
     def _queue(self, candidates: Candidates, budget: int, fan_out: Sequence[int] | None = None) -> None:
         taken = {*self.cache.keys, *(root.key for root in self._unopened)}

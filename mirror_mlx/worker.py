@@ -204,6 +204,7 @@ class Worker:
         ticket.reply.set_result(action.window)  # the engine goes on; the trunk is tidied beside the next verification
         with self._trace.span("draft", "commit", ticket.step):
             self._draft.commit(action.accepted + 1)
+        ticket.round.learn()
         self._trunk += rows[: action.accepted + 1]
 
     def _take_facts(self, ticket: Ticket, *, block: bool) -> None:

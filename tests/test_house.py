@@ -13,7 +13,7 @@ import mirror_mlx
 ROOT = Path(mirror_mlx.__file__).parent
 LAYERS = [
     {"errors", "messages", "blas", "memory", "threads", "storage", "problems"},
-    {"trace", "verify", "outcomes", "speculation", "lookup"},
+    {"trace", "verify", "outcomes", "pooling", "speculation", "lookup"},
     {"reader"},
     {"rounds", "options", "tuning"},
     {"sampling", "ranking", "interpose", "limits", "rollback", "prompts", "hub"},
@@ -30,7 +30,7 @@ LAYERS = [
     {"bench", "doctor"},
     {"cli"},
 ]
-PURE = {"errors", "messages", "trace", "verify", "outcomes", "speculation", "rounds", "options", "tuning"}
+PURE = {"errors", "messages", "trace", "verify", "outcomes", "pooling", "speculation", "rounds", "options", "tuning"}
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 
 

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirror_mlx.messages import Candidates
-from mirror_mlx.outcomes import allocate, pool, reach, roots
+from mirror_mlx.outcomes import allocate, reach, roots
 
 probability = st.floats(0, 1)
 
@@ -61,43 +61,3 @@ def test_what_somebody_else_has_named_does_not_count():
     candidates = Candidates(tokens=[[7, 8, 9], [5, 6, 4]], probs=[[0.5, 0.3, 0.1], [0.6, 0.2, 0.1]], own=[0.3])
     found = roots(candidates, [8], 1, {(0, 7), (1, 6)})
     assert [root.key for root in found] == [(0, 9), (1, 5)]
-
-
-@st.composite
-def opinions(draw, gamma):
-    """What a predictor says of γ+1 rows: distinct tokens, true probabilities."""
-    tokens, probs = [], []
-    for _ in range(gamma + 1):
-        named = draw(st.lists(st.integers(0, 9), min_size=1, max_size=6, unique=True))
-        shares = [draw(st.floats(0.01, 1)) for _ in named]
-        tokens.append(named)
-        probs.append(sorted((share / sum(shares) for share in shares), reverse=True))
-    return Candidates(tokens, probs, [draw(probability) for _ in range(gamma)])
-
-
-@given(st.integers(0, 4).flatmap(lambda gamma: st.tuples(opinions(gamma), opinions(gamma))))
-def test_pooled_opinions_name_what_either_names_best_first(both):
-    draft, tap = both
-    pooled = pool(draft, tap)
-    for row, (tokens, probs) in enumerate(zip(pooled.tokens, pooled.probs, strict=True)):
-        assert set(tokens) == {*draft.tokens[row], *tap.tokens[row]}
-        assert len(tokens) == len(set(tokens))
-        assert sum(probs) == pytest.approx(1)
-        assert list(probs) == sorted(probs, reverse=True)
-    assert len(pooled.own) == len(tap.own)
-    assert all(0 <= p <= 1 for p in pooled.own)
-
-
-@given(st.integers(0, 4).flatmap(opinions))
-def test_two_who_agree_are_pooled_to_what_they_say(opinion):
-    pooled = pool(opinion, opinion)
-    for given_, found in zip(opinion.probs, pooled.probs, strict=True):
-        assert found == pytest.approx(given_)
-
-
-def test_what_both_find_likely_comes_before_what_one_alone_does():
-    draft = Candidates([[1, 2, 3]], [[0.9, 0.05, 0.001]], [])
-    tap = Candidates([[4, 2, 3]], [[0.6, 0.3, 0.001]], [])
-    assert pool(draft, tap).tokens[0][0] == 2
-    assert pool(draft, tap, weight=0.0).tokens[0][0] == 4
-    assert pool(draft, tap, weight=1.0).tokens[0][0] == 1

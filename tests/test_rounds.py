@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirror_mlx.messages import Candidates, Outcome, Window
+from mirror_mlx.pooling import Pooling
 from mirror_mlx.rounds import Advance, Expand, Glue, Plan, Round, Settle, State, Wait
 from mirror_mlx.tuning.curve import Curve
 from mirror_mlx.tuning.due import Due
@@ -113,7 +114,8 @@ def test_serial_speculation_waits_for_the_outcome_and_glues_only_what_was_accept
 
 
 def test_the_hybrid_leaves_half_of_the_budget_to_the_tap():
-    plan = Plan(window=(), length=3, vocab_size=V, predictor="hybrid", kappa=4, max_roots=4)
+    half = Pooling(0.4, 0.6)
+    plan = Plan(window=(), length=3, vocab_size=V, predictor="hybrid", kappa=4, max_roots=4, pooling=half)
     round_ = Round(plan)
     round_.glued(Candidates([[1, 2, 3, 4]], [[0.4, 0.3, 0.2, 0.1]], []))
     action = round_.next()

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from mirror_mlx.messages import Candidates, FanOut, Outcome, Predictor, Root
-from mirror_mlx.outcomes import allocate, pool, rank, roots
+from mirror_mlx.outcomes import allocate, rank, roots
+from mirror_mlx.pooling import Pooled, Pooling
 from mirror_mlx.tuning.fanout import Fan
 
 Lens = Literal["plain", "trained"]
@@ -55,9 +56,10 @@ class Way:
     fan_out: FanOut = "score"
 
 
-def choose(record: Record, way: Way, fan: Fan | None = None) -> list[Root]:
+def choose(record: Record, way: Way, fan: Fan | None = None, pooling: Pooling | None = None) -> list[Root]:
     """The roots that would have been opened. In the hybrid the draft gets half of the budget; what both
-    say together, once the tap has spoken, fills up the rest. fan: what the fan-out follows from, where there is one.
+    say together, once the tap has spoken, fills up the rest. fan: what the fan-out follows from, where there is one;
+    pooling: what says how much either of them counts.
 
     >>> draft = Candidates(tokens=[[7, 8]], probs=[[0.6, 0.1]], own=[])
     >>> tap = Candidates(tokens=[[9, 7]], probs=[[0.6, 0.3]], own=[])
@@ -75,9 +77,15 @@ def choose(record: Record, way: Way, fan: Fan | None = None) -> list[Root]:
         return first
     tap = record.taps[way.tap]
     if first and record.draft is not None:
-        tap = pool(_named(record.draft, way.kappa), _named(tap, way.kappa))
+        tap = _pooled(record, way.tap, way.kappa, pooling or Pooling()).candidates
     found = roots(tap, record.window, way.kappa, {root.key for root in first})
     return first + allocate(found, budget - len(first))
+
+
+def _pooled(record: Record, tap: Tap, kappa: int, pooling: Pooling) -> Pooled:
+    """What that tap and the draft, which has spoken, say together."""
+    assert record.draft is not None
+    return pooling.pool(_named(record.draft, kappa), _named(record.taps[tap], kappa))
 
 
 def _named(candidates: Candidates, kappa: int) -> Candidates:
@@ -105,6 +113,8 @@ class Tally:
         sources += [(predictor, tap) for tap in self.taps for predictor in ("tap", "hybrid")]  # type: ignore[misc]
         self._ways = {way for source in sources for ways in self._asked(*source).values() for way in ways}
         self._fans: dict[FanOut, Fan] = {"uniform": Fan("uniform"), "geometric": Fan("geometric")}
+        hybrids = [way for way in self._ways if way.predictor == "hybrid" and way.tap is not None]
+        self._pooling = {(way.tap, way.kappa): Pooling() for way in hybrids}
         self._hits: Counter[tuple[Way, int, bool]] = Counter()
         self._steps: Counter[tuple[int, bool]] = Counter()  # by accepted proposals, and whether one was rejected
 
@@ -127,9 +137,13 @@ class Tally:
         where = accepted, accepted < len(record.window)
         self._steps[where] += 1
         for way in self._ways:
-            if record.outcome.key in {root.key for root in choose(record, way, self._fans.get(way.fan_out))}:
+            fan, pooling = self._fans.get(way.fan_out), self._pooling.get((way.tap, way.kappa))
+            if record.outcome.key in {root.key for root in choose(record, way, fan, pooling)}:
                 self._hits[(way, *where)] += 1
-        for fan in self._fans.values():  # afterwards: it is chosen from what was seen before
+        if record.draft is not None:  # afterwards: what both say is weighed by what was seen before
+            for (tap, kappa), pooling in self._pooling.items():
+                pooling.saw(_pooled(record, tap, kappa, pooling), record.window, record.outcome)
+        for fan in self._fans.values():
             named = None if record.draft is None else rank(record.draft, record.window, record.outcome)
             fan.saw(len(record.window), accepted, named, DEPTH)
 
