@@ -49,7 +49,7 @@ class Briefing:
             stops=self._stops,
             due=self._times.of(len(window.tokens), setting) if late and not serial and self._times else None,
             pooling=self._pooling[setting.exit_layer],
-            fan_out=None if serial else self._fan.of(len(window.tokens) + 1, setting.roots // (1 + both)),
+            fan_out=None if serial else self._fan.of(len(window.tokens) + 1, setting.roots // (1 + both), o.kappa),
         )
 
     def learnt(self, setting: Setting, ticket: Ticket | None, note: StepTrace, made: Window, waited: float) -> Stepped:

@@ -60,8 +60,8 @@ def test_more_roots_never_catch_less(steps):
     assert all(0 <= rate <= 1 for rate in rates)
 
 
-@given(st.floats(0.2, 0.9), st.floats(0.2, 1.5), st.integers(1, 4), st.integers(1, 9))
-def test_no_fan_out_misses_less_than_the_greedy_one(acceptance, exponent, length, budget):
+@given(st.floats(0.2, 0.9), st.floats(0.2, 1.5), st.integers(1, 4), st.integers(1, 9), st.integers(1, 9))
+def test_no_fan_out_misses_less_than_the_greedy_one(acceptance, exponent, length, budget, most):
     ends = [acceptance**row * (1 - acceptance) for row in range(length)] + [acceptance**length]
 
     def miss(row, count):
@@ -70,18 +70,19 @@ def test_no_fan_out_misses_less_than_the_greedy_one(acceptance, exponent, length
     def missed(counts):
         return sum(share * miss(row, count) for row, (share, count) in enumerate(zip(ends, counts, strict=True)))
 
-    found = greedy(ends, miss, budget)
-    assert sum(found) == budget
-    ways = (counts for counts in product(range(budget + 1), repeat=length + 1) if sum(counts) == budget)
+    found = greedy(ends, miss, budget, most)
+    spent = min(budget, most * (length + 1))
+    assert sum(found) == spent
+    ways = (counts for counts in product(range(min(budget, most) + 1), repeat=length + 1) if sum(counts) == spent)
     assert missed(found) <= min(map(missed, ways)) + 1e-9
-    assert missed(found) <= missed(uniform(length + 1, budget)) + 1e-9
+    assert missed(found) <= missed(uniform(length + 1, spent)) + 1e-9
 
 
 @given(st.floats(0.3, 0.9), st.floats(0.3, 1.2), st.integers(1, 7))
 def test_the_closed_form_is_what_greedy_comes_to(acceptance, exponent, length):
     budget = 40 * (length + 1)
     ends = [acceptance**row * (1 - acceptance) for row in range(length)] + [acceptance**length]
-    found = greedy(ends, lambda row, count: count**-exponent if count else 2.0, budget)
+    found = greedy(ends, lambda row, count: count**-exponent if count else 2.0, budget, budget)
     for whole, exact in zip(found, geometric(acceptance, exponent, length, budget), strict=True):
         assert whole == pytest.approx(exact, abs=1.5)
 

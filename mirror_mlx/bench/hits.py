@@ -71,7 +71,7 @@ def choose(record: Record, way: Way, fan: Fan | None = None, pooling: Pooling | 
     first: list[Root] = []
     if way.predictor != "tap" and record.draft is not None:
         share = budget // 2 if way.predictor == "hybrid" else budget
-        counts = None if fan is None else fan.of(len(record.window) + 1, share)
+        counts = None if fan is None else fan.of(len(record.window) + 1, share, way.kappa)
         first = allocate(roots(record.draft, record.window, way.kappa), share, counts)
     if way.predictor == "draft" or way.tap is None:
         return first

@@ -10,23 +10,26 @@ from collections.abc import Callable, Sequence
 from mirror_mlx.messages import FanOut
 from mirror_mlx.tuning.running import Acceptance, Ranks
 
+_KEEP = 0.995  # of a count, with each step: a table of its own for each row has few of them
+
 Miss = Callable[[int, int], float]
 """The share of outcomes at a row that are none of its first F candidates."""
 
 
-def greedy(ends: Sequence[float], miss: Miss, budget: int) -> list[int]:
+def greedy(ends: Sequence[float], miss: Miss, budget: int, most: int) -> list[int]:
     """Roots of each row: one after another where it catches most.
 
     ends  the share of verifications that end at each row
+    most  roots of a row
 
     >>> ends = [0.2, 0.16, 0.128, 0.1024, 0.4096]
-    >>> greedy(ends, lambda row, count: count**-0.5 if count else 2.0, 20)
+    >>> greedy(ends, lambda row, count: count**-0.5 if count else 2.0, 20, most=8)
     [4, 3, 3, 3, 7]
     """
     found = [0] * len(ends)
     gains = [share * (miss(row, 0) - miss(row, 1)) for row, share in enumerate(ends)]
-    for _ in range(budget):
-        row = max(range(len(ends)), key=gains.__getitem__)
+    for _ in range(min(budget, most * len(ends))):
+        row = max((row for row in range(len(ends)) if found[row] < most), key=gains.__getitem__)
         found[row] += 1
         gains[row] = ends[row] * (miss(row, found[row]) - miss(row, found[row] + 1))
     return found
@@ -59,14 +62,14 @@ class Fan:
     >>> fan = Fan("geometric")
     >>> for _ in range(100):
     ...     fan.saw(length=2, accepted=0, rank=0)
-    >>> fan.of(rows=3, budget=6)[0] > 2
+    >>> fan.of(rows=3, budget=6, most=8)[0] > 2
     True
     """
 
     def __init__(self, kind: FanOut) -> None:
         self._kind = kind
-        self._acceptance = Acceptance()
-        self._rejected, self._held = Ranks(), Ranks()
+        self._acceptance = Acceptance(keep=_KEEP)
+        self._rejected, self._held = Ranks(_KEEP), Ranks(_KEEP)
 
     def saw(self, length: int, accepted: int, rank: int | None, named: int = 8) -> None:
         """A verification of `length` proposals ended; its outcome was the candidate of this rank at its row, from 0 on,
@@ -74,15 +77,15 @@ class Fan:
         self._acceptance.saw(length, accepted)
         (self._held if accepted == length else self._rejected).saw(rank, named)
 
-    def of(self, rows: int, budget: int) -> tuple[int, ...] | None:
-        """Roots of each row; None: by their scores."""
+    def of(self, rows: int, budget: int, most: int) -> tuple[int, ...] | None:
+        """Roots of each row, and no more than `most` of one; None: by their scores."""
         if self._kind == "score":
             return None
         if self._kind == "uniform":
             return tuple(uniform(rows, budget))
         alive = [1.0, *self._acceptance.alive(rows - 1), 0.0]
         ends = [alive[row] - alive[row + 1] for row in range(rows)]
-        return tuple(greedy(ends, lambda row, count: 1 - self._ranks(row, rows).hits(count), budget))
+        return tuple(greedy(ends, lambda row, count: 1 - self._ranks(row, rows).hits(count), budget, most))
 
     def _ranks(self, row: int, rows: int) -> Ranks:
         return self._held if row == rows - 1 else self._rejected

@@ -32,6 +32,7 @@ class Acceptance:
 
     prior   what is believed before anything was seen
     weight  as if so many had been seen
+    keep    of a count, each time there is a newer one
 
     A place that was seen seldom is taken to be as all places are together: who proposes a few tokens learns what more
     of them would be worth.
@@ -46,7 +47,8 @@ class Acceptance:
     _KEEP_ALL = 0.99
     _WEIGHT = 4.0
 
-    def __init__(self, prior: float = 0.6, weight: float = 4.0) -> None:
+    def __init__(self, prior: float = 0.6, weight: float = 4.0, keep: float = _KEEP) -> None:
+        self._keep = keep
         self._all = (prior * weight, weight)
         self._held: list[float] = []
         self._tried: list[float] = []
@@ -62,8 +64,8 @@ class Acceptance:
         while place >= len(self._held):
             self._held.append(0.0)
             self._tried.append(0.0)
-        self._held[place] = _KEEP * self._held[place] + held
-        self._tried[place] = _KEEP * self._tried[place] + 1
+        self._held[place] = self._keep * self._held[place] + held
+        self._tried[place] = self._keep * self._tried[place] + 1
         self._all = self._KEEP_ALL * self._all[0] + held, self._KEEP_ALL * self._all[1] + 1
 
     def rate(self, place: int) -> float:
@@ -198,7 +200,8 @@ class Ranks:
     _WEIGHT = 2.0
     _FADE = 0.995
 
-    def __init__(self) -> None:
+    def __init__(self, keep: float = _KEEP) -> None:
+        self._keep = keep
         self._tried = [self._WEIGHT] * len(self._STEPS)
         self._found = self._prior()
         self._rates: list[float] = []  # as `hits` wants them: it is asked a thousand times a decision
@@ -220,8 +223,8 @@ class Ranks:
         for at, count in enumerate(self._STEPS):
             if count > opened and (place is None or at >= self._seen):
                 break
-            self._found[at] = _KEEP * self._found[at] + (place is not None and place < count)
-            self._tried[at] = _KEEP * self._tried[at] + 1
+            self._found[at] = self._keep * self._found[at] + (place is not None and place < count)
+            self._tried[at] = self._keep * self._tried[at] + 1
             self._seen = max(self._seen, at + 1)
 
     def hits(self, count: float) -> float:
