@@ -12,6 +12,9 @@ from mirror_mlx.bench.hostile import KINDS, Dying, hostile
 from mirror_mlx.bench.lab import Others
 from mirror_mlx.bench.turns import Answer, Lab, Report, Settings
 
+_PRECISE, _MOST_S = 0.01, 120.0
+"""What is lost where nothing pays is a per cent or two: two plain engines are as far apart in half a minute."""
+
 
 def hostile_rows(settings: Settings, report: Report = lambda done, what: None) -> dict[str, Any]:
     """`drafts`: for each kind of hostile draft, on the lab's pair and on the pair as it is, how "auto" compares with
@@ -36,7 +39,9 @@ def hostile_rows(settings: Settings, report: Report = lambda done, what: None) -
                         draft.mortal = True
                     turns.warm((plain, auto), lab)
                     engines, said = {"ar": plain, "auto": auto}, turns.told(report, done, kind)
-                    found = turns.in_turn(engines, lab, settings.rounds, said, against="auto")
+                    found = turns.in_turn(
+                        engines, lab, settings.rounds, said, against="auto", precise=_PRECISE, most=_MOST_S
+                    )
                     done += settings.rounds * len(lab.asked) * 2
                     rows.append(
                         {"params": lab.params, "target_ms": forward, "draft": kind, "calibration_s": calibrated}

@@ -131,14 +131,16 @@ def in_turn(
     report: Callable[[int, str], None],
     between: Callable[[], object] = lambda: None,
     against: str | None = None,
+    precise: float = PRECISE,
+    most: float = MOST_S,
 ) -> dict[str, list[Answer]]:
     """Every prompt by every engine, round after round; who begins changes. between: done before each prompt; against:
-    there are more rounds until it is known how the others compare with that one."""
+    there are more rounds until it is known how the others compare with that one, to `precise`, or for `most` seconds."""
     began = time.perf_counter()
     found: dict[str, list[Answer]] = {name: [] for name in engines}
     done, names = 0, list(engines)
     for number in count():
-        if number >= rounds and (against is None or _known(found, against, time.perf_counter() - began)):
+        if number >= rounds and (against is None or _known(found, against, time.perf_counter() - began, precise, most)):
             break
         for prompt, asked in enumerate(lab.asked):
             between()
@@ -187,11 +189,11 @@ def uncertainty(of: Sequence[Answer], others: Sequence[Answer]) -> float | None:
     return sqrt(sum((usual / whole) ** 2 * spread / len(ratios) for usual, ratios in found))
 
 
-def _known(found: Mapping[str, Sequence[Answer]], one: str, seconds: float) -> bool:
-    if not LEAST_S <= seconds < MOST_S:
-        return seconds >= MOST_S
+def _known(found: Mapping[str, Sequence[Answer]], one: str, seconds: float, precise: float, most: float) -> bool:
+    if not LEAST_S <= seconds < most:
+        return seconds >= most
     errors = [uncertainty(found[one], of) for name, of in found.items() if name != one]
-    return all(error is not None and error <= PRECISE for error in errors)
+    return all(error is not None and error <= precise for error in errors)
 
 
 def _by_prompt(of: Sequence[Answer], others: Sequence[Answer]) -> list[tuple[float, list[float]]]:
