@@ -131,11 +131,13 @@ def in_turn(
     report: Callable[[int, str], None],
     between: Callable[[], object] = lambda: None,
     against: str | None = None,
-    precise: float = PRECISE,
-    most: float = MOST_S,
+    precise: float | None = None,
+    most: float | None = None,
 ) -> dict[str, list[Answer]]:
     """Every prompt by every engine, round after round; who begins changes. between: done before each prompt; against:
-    there are more rounds until it is known how the others compare with that one, to `precise`, or for `most` seconds."""
+    there are more rounds until it is known how the others compare with that one, up to a standard error of `precise`
+    or for `most` seconds; None: PRECISE, MOST_S."""
+    precise, most = PRECISE if precise is None else precise, MOST_S if most is None else most
     began = time.perf_counter()
     found: dict[str, list[Answer]] = {name: [] for name in engines}
     done, names = 0, list(engines)
