@@ -6,7 +6,7 @@ import models
 import pytest
 import world as worlds
 
-from mirror_mlx.bench import choices, plan, planned, turns
+from mirror_mlx.bench import auto, choices, plan, planned, turns
 from mirror_mlx.bench.choices import FIXED, points
 from mirror_mlx.bench.hostile import KINDS
 from mirror_mlx.bench.turns import Settings
@@ -95,7 +95,7 @@ def test_the_sweep_has_thirty_settings():
 
 
 def test_hostile_drafts_on_a_tiny_pair(capsys, tmp_path, monkeypatch):
-    monkeypatch.setattr(turns, "MOST_S", 0.0)
+    monkeypatch.setattr(auto, "_MOST_S", 0.0)
     folder = models.pair(tmp_path / "pair", says="abcdefghijklmnop.")
     words = ["bench", "auto", "--model", str(folder), "--params", "0", "--limit", "1", "--rounds", "1"]
     assert main([*words, "--max-tokens", "24", "--json"]) == 0
