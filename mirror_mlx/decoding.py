@@ -99,8 +99,10 @@ class Decoding:
         target, draft, tokens, window = self._target, self._draft, self._tokens, None
         while self._left:
             began, step = self._reader.now(), len(self._trace.steps)
-            self._tell(began)
-            ask = self._policy.ask()
+            last, ask = self._last(began), self._policy.ask()
+            if ask.plain and last:
+                self._policy.stepped(last)
+                continue
             if ask.plain:
                 yield from self._plain(ask)
                 window = None
@@ -115,6 +117,8 @@ class Decoding:
                 tap = target.begin(tokens[-1], window.tokens, tokens, tap=_tapped(ask.setting), laws=window.laws)
                 if draft and ticket and tap:
                     draft.roots(ticket, tap)
+                if last:  # what follows from it is decided while both devices are at work
+                    self._policy.stepped(last)
                 chosen = target.finish()
             outcome = verify(window.tokens, chosen)
             outcome = shorten(outcome, window.tokens, self._eos, self._left)
@@ -257,7 +261,7 @@ class Decoding:
         made = window = Window()
         if self._room > 0:
             if self._draft is not None and ticket is not None:
-                made = window = self._draft.collect(ticket, self._policy.patience())
+                made = window = self._draft.collect(ticket, self._policy.patience(ask.setting))
             window = self._fitting(self._proposed(window, self._policy.ask().setting))
         note.waited, note.next = clock() - began, window.source
         if ticket is not None:
@@ -294,12 +298,10 @@ class Decoding:
         room = self._target.room()
         return self._left - 1 if room is None else min(self._left - 1, room)
 
-    def _tell(self, now: int) -> None:
-        """The policy learns what the last step of speculation came to."""
-        if self._fact is not None:
-            began, fact = self._fact
-            self._fact = None
-            self._policy.stepped(replace(fact, whole=(now - began) / 1e6))
+    def _last(self, now: int) -> Stepped | None:
+        """What the last step of speculation came to, of which the policy has not been told."""
+        found, self._fact = self._fact, None
+        return None if found is None else replace(found[1], whole=(now - found[0]) / 1e6)
 
     def _teach(self, proposer: Proposer, window: Window, outcome: Outcome) -> None:
         if proposer.wants:

@@ -74,7 +74,7 @@ class Whim:
     def enough(self, confidences):
         return self._random.randint(0, len(confidences))
 
-    def patience(self):
+    def patience(self, setting):
         return self._random.choice([None, 1.0])
 
     def verified(self, length, accepted):

@@ -154,6 +154,19 @@ def test_text_that_becomes_predictable_brings_speculation_back():
     assert sum(setting.mode == "mirror" for setting, _ in said[400:]) > 180
 
 
+def test_a_step_that_ends_after_speculation_was_given_up_changes_nothing():
+    world = World(worlds.costs(one=10.0), 0.95)
+    policy = Governor(world.costs, REACH, {(0, False): 0.9})
+    setting = policy.ask().setting
+    for _ in range(3):
+        policy.stepped(world.step(setting))
+    policy.failed()
+    for _ in range(40):
+        policy.stepped(world.step(setting))
+        assert policy.parked
+    assert policy.ask().plain > 0
+
+
 def test_windows_are_cut_where_a_row_costs_more_than_it_brings():
     flat, steep = (Governor(worlds.costs(rows=rows), REACH, {(0, False): 0.8}) for rows in (0.001, 0.6))
     sure = [0.95, 0.9, 0.3, 0.2, 0.2]

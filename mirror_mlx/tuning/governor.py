@@ -193,16 +193,16 @@ class Governor:
 
     # Facts.
 
-    def patience(self) -> float | None:
+    def patience(self, setting: Setting) -> float | None:
         """See `waiting.for_the_next`."""
-        ms = waiting.for_the_next(self.costs, self._setting)
+        ms = waiting.for_the_next(self.costs, setting)
         return None if ms is None else ms / 1e3
 
     def verified(self, length: int, accepted: int) -> None:
         """Nothing is decided before the step is over."""
 
     def stepped(self, fact: Stepped) -> None:
-        """A step of speculation is over."""
+        """A step of speculation is over. It may have begun before what was decided last."""
         self._beliefs.stepped(fact)
         self._unchecked += fact.accepted + 1
         if fact.opening:  # plain decoding would have the end of the prompt to do as well, but no window to wait for
@@ -219,6 +219,8 @@ class Governor:
         self._observed.lasted(fact, expected.hit if fact.source in HITS else expected.miss)
         worth = (fact.accepted + 1) * self.costs.plain
         self._spend(fact, worth)
+        if self.parked:
+            return
         if self._steps == 0:
             self._entry = max(0.0, fact.whole - worth)
         elif self._budget.lost <= 0:

@@ -59,8 +59,8 @@ class Moving:
     def waits(self, setting: Setting) -> float:
         return self._active.waits(setting)
 
-    def patience(self) -> float | None:
-        return self._active.patience()
+    def patience(self, setting: Setting) -> float | None:
+        return self._active.patience(setting)
 
     def verified(self, length: int, accepted: int) -> None:
         self._active.verified(length, accepted)

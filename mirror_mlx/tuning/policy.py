@@ -128,14 +128,15 @@ class Policy(Protocol):
         """Seconds to wait for the first window, which the draft was asked for in this setting, until the text goes on
         plainly meanwhile; None: as long as it takes."""
 
-    def patience(self) -> float | None:
-        """Seconds to wait for a window at most; None: as long as anybody may."""
+    def patience(self, setting: Setting) -> float | None:
+        """Seconds to wait at most for a window that was asked for in this setting; None: as long as anybody may."""
 
     def verified(self, length: int, accepted: int) -> None:
         """So many of a window's proposals held: said as soon as it is known, before the next window is asked for."""
 
     def stepped(self, fact: Stepped) -> None:
-        """A step of speculation is over, and the next one begins."""
+        """A step of speculation is over. The next one has begun, as was decided before it: what follows is for the one
+        after that."""
 
     def plained(self, fact: Plained) -> None:
         """Tokens were decoded plainly: told at the end of a stretch, and of a request amid one."""
@@ -176,7 +177,7 @@ class Fixed:
     def waits(self, setting: Setting) -> float | None:
         return None
 
-    def patience(self) -> float | None:
+    def patience(self, setting: Setting) -> float | None:
         return None
 
     def verified(self, length: int, accepted: int) -> None:
