@@ -1,6 +1,7 @@
 """`mirror-mlx plan` and `bench auto`: what they say, and what they say of mistakes."""
 
 import json
+from types import SimpleNamespace
 
 import models
 import pytest
@@ -112,6 +113,18 @@ def test_the_fastest_are_measured_again_and_so_is_a_hybrid_with_the_better_of_it
     assert choices._parts(rates) == ["mirror exact 7", "tap exact 7"]
     assert choices._finalists({"ar": 1.0, "mirror 4": 0.5, "auto": 2.0}) == ["auto", "ar"]
     assert choices._parts({"ar": 1.0, "auto": 2.0}) == []
+
+
+def test_a_hybrids_hits_are_compared_with_those_of_the_part_that_has_more():
+    def answer(prompt, *ready):
+        steps = [SimpleNamespace(next="hit" if one else "jit") for one in (*ready, False)]  # nothing follows the last
+        return turns.Answer(10, 1.0, (), prompt=prompt, steps=steps)
+
+    draft, tap = [answer(0, True, False), answer(1, True, True)], [answer(0, False, False), answer(1, True, False)]
+    hybrid = [answer(0, True, True), answer(1, True, False)]
+    found = {"mirror exact 7": hybrid, "draft exact 7": draft, "tap exact 7": tap}
+    assert choices._hits(found, {}) == {"hits": 0.75, "hits_error": 0.5, "draft_hits": 0.75, "tap_hits": 0.25}
+    assert choices._hits({"ar": draft}) == dict.fromkeys(("hits", "hits_error", "draft_hits", "tap_hits"))
 
 
 def test_one_answer_that_was_disturbed_is_no_difference():

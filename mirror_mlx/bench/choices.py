@@ -1,12 +1,13 @@
 """Mode "auto" beside fixed settings, measured over sizes, paces, temperatures and prompts. Every token is compared."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from itertools import product
+from math import sqrt
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median, stdev
 from typing import Any
 
 from mirror_mlx import blas
@@ -191,13 +192,28 @@ def _hybrid(found: Mapping[str, Sequence[Answer]]) -> dict[str, float | None]:
 
 def _hits(*found: Mapping[str, Sequence[Answer]]) -> dict[str, float | None]:
     """The share of outcomes that were prepared for, by a hybrid (`hits`) and by each of its parts alone, with as many
-    roots; None: not measured."""
+    roots; None: not measured. `hits_error`: the standard error of what the hybrid has more of them, or less, than the
+    better part, over the prompts."""
+    ready = {name: _ready(name, *found) for name in (HYBRID, *PARTS)}
+    share = {name: sum(map(sum, of.values())) / sum(map(len, of.values())) for name, of in ready.items() if of}
+    best = max((name for name in PARTS if name in share), key=share.__getitem__, default=None)
+    error = None
+    if best is not None and HYBRID in share:
+        more = [
+            fmean(ready[HYBRID][one]) - fmean(ready[best][one]) for one in ready[HYBRID].keys() & ready[best].keys()
+        ]
+        error = stdev(more) / sqrt(len(more)) if len(more) > 1 else None
+    return {"hits": share.get(HYBRID), "hits_error": error} | {
+        f"{of}_hits": share.get(name) for name, of in PARTS.items()
+    }
 
-    def share(name: str) -> float | None:
-        ready = [step.next in HITS for of in found for answer in of.get(name, ()) for step in answer.steps[:-1]]
-        return sum(ready) / len(ready) if ready else None
 
-    return {"hits": share(HYBRID)} | {f"{part}_hits": share(name) for name, part in PARTS.items()}
+def _ready(name: str, *found: Mapping[str, Sequence[Answer]]) -> dict[int, list[bool]]:
+    """By prompt: of each step's outcome whether it was prepared for."""
+    of: defaultdict[int, list[bool]] = defaultdict(list)
+    for answer in (answer for one in found for answer in one.get(name, ()) if len(answer.steps) > 1):
+        of[answer.prompt] += [step.next in HITS for step in answer.steps[:-1]]
+    return of
 
 
 def answers(fixed: Mapping[str, Any], settings: Settings) -> int:

@@ -64,8 +64,8 @@ _CHOICES: Sequence[Column] = (
     ("temperature", "temperature", "{:g}"), ("prompts", "prompts", None), ("plain", "plain tok/s", "{:.1f}"),
     ("best", "best fixed", None), ("best_rate", "tok/s", "{:.1f}"), ("auto", "auto tok/s", "{:.1f}"),
     ("share", "of the best", "{:.2f}"), ("share_error", "±", "{:.2f}"),
-    ("hybrid", "hybrid ÷ parts", "{:.2f}"), ("hits", "hits", "{:.2f}"), ("draft_hits", "draft's", "{:.2f}"),
-    ("tap_hits", "tap's", "{:.2f}"),
+    ("hybrid", "hybrid ÷ parts", "{:.2f}"), ("hits", "hits", "{:.2f}"), ("hits_error", "±", "{:.2f}"),
+    ("draft_hits", "draft's", "{:.2f}"), ("tap_hits", "tap's", "{:.2f}"),
     ("plan_error", "plan off by", "{:.0%}"), ("identical", "as plain", None),
 )  # fmt: skip
 _THROUGH: Sequence[Column] = (

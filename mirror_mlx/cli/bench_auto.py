@@ -31,9 +31,9 @@ _SWEEP = (
     ("temperature", "T", "{:g}"),
     ("prompts", "prompts", "{}"), ("plain", "plain tok/s", "{:.1f}"), ("best", "best fixed", "{}"),
     ("best_rate", "tok/s", "{:.1f}"), ("auto", "auto tok/s", "{:.1f}"), ("share", "of the best", "{:.2f}"),
-    ("share_error", "±", "{:.2f}"), ("hybrid", "hybrid ÷ parts", "{:.2f}"),
-    ("hybrid_error", "±", "{:.2f}"),
-    ("hits", "hits", "{:.2f}"), ("draft_hits", "draft's", "{:.2f}"), ("tap_hits", "tap's", "{:.2f}"),
+    ("share_error", "±", "{:.2f}"), ("hybrid", "hybrid ÷ parts", "{:.2f}"), ("hybrid_error", "±", "{:.2f}"),
+    ("hits", "hits", "{:.2f}"), ("hits_error", "±", "{:.2f}"),
+    ("draft_hits", "draft's", "{:.2f}"), ("tap_hits", "tap's", "{:.2f}"),
     ("plan_error", "plan off by", "{:.0%}"), ("plan_median", "median", "{:.1%}"), ("identical", "as plain", "{}"),
 )  # fmt: skip
 
