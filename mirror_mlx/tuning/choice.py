@@ -51,9 +51,17 @@ def best(costs: Costs, reach: Reach, belief: BeliefOf, start: Setting | None = N
         places = [start]
     else:
         places = _starts(costs, reach)
-    found = [_climb(costs, reach, belief, setting) for setting in places]
+    known: dict[Setting, Prediction] = {}
+
+    def say(setting: Setting) -> Prediction:
+        """Most settings are come across several times in a search."""
+        if setting not in known:
+            known[setting] = predict(costs, setting, belief(setting))
+        return known[setting]
+
+    found = [_climb(costs, reach, say, setting) for setting in places]
     plain = Setting("ar")
-    return max(found, key=lambda pair: pair[1].rate, default=(plain, predict(costs, plain, belief(plain))))
+    return max(found, key=lambda pair: pair[1].rate, default=(plain, say(plain)))
 
 
 def _starts(costs: Costs, reach: Reach) -> list[Setting]:
@@ -66,14 +74,16 @@ def _starts(costs: Costs, reach: Reach) -> list[Setting]:
     return [*beside_it, turns[-1]]
 
 
-def _climb(costs: Costs, reach: Reach, belief: BeliefOf, setting: Setting) -> tuple[Setting, Prediction]:
+def _climb(
+    costs: Costs, reach: Reach, say: Callable[[Setting], Prediction], setting: Setting
+) -> tuple[Setting, Prediction]:
     """One factor after another is set to what is best beside the others."""
-    now = predict(costs, setting, belief(setting))
+    now = say(setting)
     for _ in range(_ROUNDS):
         before = setting
         for vary in (_modes, _ways, _lengths, _late, _roots, _predictors, _exits):
             others = vary(reach, costs, setting)
-            said = [predict(costs, other, belief(other)) for other in others]
+            said = [say(other) for other in others]
             top = max(said, key=lambda one: one.rate, default=now)
             if top.rate > now.rate:
                 setting, now = others[said.index(top)], top
