@@ -11,27 +11,36 @@ from mirror_mlx.messages import FanOut
 from mirror_mlx.tuning.running import Acceptance, Ranks
 
 _KEEP = 0.995  # of a count, with each step: a table of its own for each row has few of them
+_EQUAL = 1.5  # see `greedy`: rows that are nearly alike had better be treated alike than as few counts say
 
 Miss = Callable[[int, int], float]
 """The share of outcomes at a row that are none of its first F candidates."""
 
 
-def greedy(ends: Sequence[float], miss: Miss, budget: int, most: int) -> list[int]:
+def greedy(ends: Sequence[float], miss: Miss, budget: int, most: int, equal: float = 1.0) -> list[int]:
     """Roots of each row: one after another where it catches most.
 
-    ends  the share of verifications that end at each row
-    most  roots of a row
+    ends   the share of verifications that end at each row
+    most   roots of a row
+    equal  times what it is expected to catch, a root counts for that an equal share would give its row as well
 
     >>> ends = [0.2, 0.16, 0.128, 0.1024, 0.4096]
     >>> greedy(ends, lambda row, count: count**-0.5 if count else 2.0, 20, most=8)
     [4, 3, 3, 3, 7]
+    >>> [greedy([0.45, 0.2], lambda row, count: 0.5**count, 2, most=2, equal=times) for times in (1.0, 1.5)]
+    [[2, 0], [1, 1]]
     """
-    found = [0] * len(ends)
-    gains = [share * (miss(row, 0) - miss(row, 1)) for row, share in enumerate(ends)]
+    found, shares = [0] * len(ends), uniform(len(ends), budget)
+
+    def gain(row: int) -> float:
+        caught = ends[row] * (miss(row, found[row]) - miss(row, found[row] + 1))
+        return caught * equal if found[row] < shares[row] else caught
+
+    gains = [gain(row) for row in range(len(ends))]
     for _ in range(min(budget, most * len(ends))):
         row = max((row for row in range(len(ends)) if found[row] < most), key=gains.__getitem__)
         found[row] += 1
-        gains[row] = ends[row] * (miss(row, found[row]) - miss(row, found[row] + 1))
+        gains[row] = gain(row)
     return found
 
 
@@ -85,7 +94,7 @@ class Fan:
             return tuple(uniform(rows, budget))
         alive = [1.0, *self._acceptance.alive(rows - 1), 0.0]
         ends = [alive[row] - alive[row + 1] for row in range(rows)]
-        return tuple(greedy(ends, lambda row, count: 1 - self._ranks(row, rows).hits(count), budget, most))
+        return tuple(greedy(ends, lambda row, count: 1 - self._ranks(row, rows).hits(count), budget, most, _EQUAL))
 
     def _ranks(self, row: int, rows: int) -> Ranks:
         return self._held if row == rows - 1 else self._rejected
