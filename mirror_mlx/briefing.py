@@ -1,6 +1,7 @@
 """What the draft is told of each step, and what is learnt from it when it is over."""
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 from mirror_mlx.jobs import Ticket
 from mirror_mlx.messages import Window
@@ -52,10 +53,14 @@ class Briefing:
             fan_out=None if serial else self._fan.of(len(window.tokens) + 1, setting.roots // (1 + both), o.kappa),
         )
 
-    def learnt(self, setting: Setting, ticket: Ticket | None, note: StepTrace, made: Window, waited: float) -> Stepped:
-        """What the policy is to be told of a step, all but how long it was. made: the next window, before it is cut;
-        waited: ms, for the step's own."""
+    def learnt(
+        self, setting: Setting, ticket: Ticket | None, note: StepTrace, made: Window, room: int, waited: float
+    ) -> Stepped:
+        """What the policy is to be told of a step, all but how long it was. made: the next window, before it is cut,
+        which has room for so many proposals; waited: ms, for the step's own."""
         fact = _fact(setting, ticket, note, made, waited)
+        if room <= len(made.tokens) or (made.tokens and made.tokens[-1] in self._stops):
+            fact = replace(fact, ends=True)
         if ticket is not None:
             self._fan.saw(fact.length, fact.accepted, ticket.round.rank(note.outcome), self._options.kappa)
             if self._times is not None:

@@ -269,7 +269,7 @@ class Decoding:
             if window.source in HITS:
                 note.foreseen = ticket.round.foreseen(outcome.key)
         waited = (ready - step_began) / 1e6
-        self._fact = step_began, self._briefing.learnt(ask.setting, ticket, note, made, waited)
+        self._fact = step_began, self._briefing.learnt(ask.setting, ticket, note, made, self._room, waited)
         note.busy += note.waited
         self._trace.add("target", "collect", note.step, began, began + note.waited)
         return window

@@ -167,6 +167,26 @@ def test_so_they_do_with_a_draft_that_moves(seed, temperature, opens):
         assert said(engine, sampling, prompt=[*PROMPT, *wanted[:4]])[: COUNT - 4] == wanted[4:]
 
 
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_window_that_reaches_to_the_end_is_said_to(stopped):
+    """By what was asked for, or by the text's own end."""
+    model, whim = zoo.tiny("qwen3"), Whim(3)
+    whim.ask, whim.opening, whim.enough = lambda: Ask(Setting("mirror", 3, 3, 16, "draft")), lambda prompt: None, len
+    wanted = plain(model)
+    proposed = [token for place, token in enumerate(wanted) if place % 4]  # the others are the target's own
+    last = max(proposed[:-8], key=wanted.index)
+    end = wanted.index(last) + 1 if stopped else COUNT
+    with whimsical(Engine(model, draft=AutoregressiveDraft(model)), whim) as engine:
+        engine._eos = {last} if stopped else set()
+        assert said(engine) == wanted[:end]
+        steps = engine.trace.steps
+    done = 0
+    for fact, step in zip(whim.facts, steps[:-1], strict=True):  # nobody is told of the last one
+        done += step.outcome.accepted + 1
+        assert fact.ends == (done + fact.drafted >= (end if stopped else end - 1))
+    assert {fact.ends for fact in whim.facts} == {False, True}
+
+
 @pytest.mark.parametrize("ask", [Ask(Setting("mirror", 3, 3, 4, "draft")), Ask(Setting(), 100)])
 def test_a_reader_that_stops_for_a_while_is_not_taken_for_slow_decoding(ask):
     whim, model = Whim(3), zoo.tiny("qwen3")

@@ -229,6 +229,17 @@ def test_a_request_that_begins_with_a_wait_has_lost_that_time():
     assert lost[0] == pytest.approx(world.costs.verify.at(8) - world.costs.plain)
 
 
+def test_a_text_that_ends_soon_says_nothing_of_other_steps():
+    """Its last windows are short, and take less: whoever was in use would look faster than it is."""
+    world = World(worlds.costs(), 0.9, noise=0.0)
+    governor = Governor(world.costs, REACH, {(0, False): 0.9})
+    while governor._steps < 60:
+        fact = world.step(governor.setting)
+        governor.stepped(replace(fact, ends=True, whole=0.4 * fact.whole) if governor._steps % 3 == 0 else fact)
+    assert governor.setting.mode == "mirror"
+    assert all(0.95 < more < 1.05 for more in governor.costs.more.values())
+
+
 def test_plain_decoding_is_seldom_measured_amid_speculation_that_pays():
     world = World(worlds.costs(), 0.85)
     governor, _, said = governed(world, tokens=8000)

@@ -215,8 +215,9 @@ class Governor:
             self._known = True
             self._observed.passed(fact.setting.way, fact.passed)
         self._observed.rescale()  # what has made a device slow is not to count twice
-        expected = predict(self._observed.during(fact), fact.setting, self._beliefs.of(fact.setting))
-        self._observed.lasted(fact, expected.hit if fact.source in HITS else expected.miss)
+        if not fact.ends:
+            expected = predict(self._observed.during(fact), fact.setting, self._beliefs.of(fact.setting))
+            self._observed.lasted(fact, expected.hit if fact.source in HITS else expected.miss)
         worth = (fact.accepted + 1) * self.costs.plain
         self._spend(fact, worth)
         if self.parked:

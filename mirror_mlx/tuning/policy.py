@@ -47,6 +47,7 @@ class Stepped:
     passed       the draft's passes
     opening      whether it is a request's first, in which the target has the end of the prompt to do as well
     drafted      proposals of the next window, in so many `passes` for it
+    ends         whether the next window reaches to the end of the text, or of what was asked for: it takes less, then
     known        when the draft was told the outcome, after it was told of the step; 0: there is no draft
     """
 
@@ -65,6 +66,7 @@ class Stepped:
     opening: bool = False
     drafted: int = 0
     passes: int = 0
+    ends: bool = False
     waited: float = 0.0
     known: float = 0.0
 
