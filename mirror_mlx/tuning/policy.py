@@ -186,7 +186,7 @@ class Fixed:
         pass
 
     def stepped(self, fact: Stepped) -> None:
-        if self._worth is not None and fact.setting.mode == "mirror" and not fact.opening:
+        if self._worth is not None and fact.setting.mode == "mirror" and not (fact.opening or fact.ends):
             own = None if fact.place is None or fact.source not in HITS else fact.place < fact.own
             self._worth.saw(fact.setting.predictor, fact.accepted + 1, fact.whole, fact.source == "empty", own)
 
