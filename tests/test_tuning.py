@@ -50,6 +50,20 @@ def test_costs_without_a_point_are_refused():
         Costs.from_dict(worlds.costs().as_dict() | {"verify": []})
 
 
+@given(st.floats(5, 60), st.floats(0.3, 0.95), st.floats(1.2, 2.8), st.sampled_from([1, 3, 7, 15]), st.integers(0, 2))
+def test_where_a_search_begins_hides_no_better_setting(one, alpha, brought, length, way):
+    """A window's best length depends on the way it is proposed in: one factor at a time does not lead from one to the
+    other."""
+    found = worlds.costs(one)
+    (draft,) = found.drafts.values()
+    ways = {(0, False): 1.0, (2, False): 3.0, (2, True): brought}
+    costs = replace(found, drafts={way: replace(draft, tokens=tokens) for way, tokens in ways.items()})
+    world, start = World(costs, alpha), Setting("mirror", length, length, 16, "draft", 4, list(ways)[way])
+    anywhere, near = (best(costs, REACH, lambda setting: world, start, near=near)[1].rate for near in (False, True))
+    assert anywhere >= near
+    assert anywhere >= best(costs, REACH, lambda setting: world)[1].rate
+
+
 @given(st.floats(1, 200), st.floats(0.05, 0.95))
 def test_the_best_setting_is_no_worse_than_any_other(one, alpha):
     world = World(worlds.costs(one), alpha)
@@ -238,6 +252,27 @@ def test_a_text_that_ends_soon_says_nothing_of_other_steps():
         governor.stepped(replace(fact, ends=True, whole=0.4 * fact.whole) if governor._steps % 3 == 0 else fact)
     assert governor.setting.mode == "mirror"
     assert all(0.95 < more < 1.05 for more in governor.costs.more.values())
+
+
+def test_a_way_that_was_not_seen_is_taken_to_take_as_much_longer():
+    """What there is to a step beyond its parts is no reason to propose otherwise: there is as much to that."""
+    checked, other = (2, True), (2, False)
+    found = worlds.costs(way=checked)
+    world = World(replace(found, drafts=found.drafts | {other: found.drafts[checked]}), 0.9, bias=lambda setting: 1.1)
+    governor = Governor(world.costs, REACH, dict.fromkeys(world.costs.drafts, 0.9))
+    asked = replace(governor.setting, mode="mirror", way=checked)
+    for _ in range(60):
+        governor.stepped(world.step(asked))
+    more = governor.costs.more
+    assert more["mirror", other] == pytest.approx(more["mirror", checked]) == pytest.approx(1.1, abs=0.04)
+    for _ in range(60):
+        governor.stepped(world.step(replace(asked, way=other)))
+    world.bias = lambda setting: 1.3
+    for _ in range(200):
+        governor.stepped(world.step(replace(asked, way=other)))
+    more = governor.costs.more
+    assert more["mirror", checked] == pytest.approx(more["mirror", other], abs=0.05)
+    assert more["mirror", other] > 1.2
 
 
 def test_plain_decoding_is_seldom_measured_amid_speculation_that_pays():

@@ -112,14 +112,13 @@ class Governor:
     def _best(self) -> Prediction:
         """Of what it had better do, from now on its wish. Most often it is near to what was best the last time."""
         self._observed.rescale()
-        start = self._wish if self._searched % _EVERYWHERE or self.slow else None
-        self._searched += 1
-        self._wish, said = self._search(start)
+        self._wish, said = self._search(self._wish)
         return said
 
-    def _search(self, start: Setting | None) -> tuple[Setting, Prediction]:
-        self._rows = None
-        return best(self.costs, self._reach, self._beliefs.of, start)
+    def _search(self, start: Setting) -> tuple[Setting, Prediction]:
+        self._rows, near = None, self._searched % _EVERYWHERE > 0 or self.slow
+        self._searched += 1
+        return best(self.costs, self._reach, self._beliefs.of, start, near=near)
 
     def _said(self, setting: Setting) -> Prediction:
         return predict(self.costs, setting, self._beliefs.of(setting))

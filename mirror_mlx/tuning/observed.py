@@ -2,7 +2,6 @@
 different kinds have shown. Pure: facts in, `Costs` out.
 """
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
@@ -29,7 +28,8 @@ class Observed:
         self.costs = self._base = costs
         self._target, self._draft, self._plain = Ratio(), Ratio(), Ratio()
         self._fastest = inf  # a token of plain decoding ÷ as calibrated, in the stretch in which that was least
-        self._steps: defaultdict[Kind, Ratio] = defaultdict(Ratio)  # a step ÷ what its parts come to
+        self._steps: dict[Kind, Ratio] = {}  # a step ÷ what its parts come to
+        self._latest: dict[str, Kind] = {}  # that was seen
         self._probing: float | None = None  # a pass beside plain decoding ÷ beside nothing
         self._drafted = {way: Brought(_KNOWN * one.tokens, _KNOWN) for way, one in costs.drafts.items() if way[1]}
         self._shape = Shape(costs.verify)
@@ -50,8 +50,15 @@ class Observed:
         self.costs = replace(
             base, plain=base.plain * self._plain_now, verify=self._shape.curve.scaled(slow), tap=base.tap * slow,
             slower=self._slower.curve.at(1), drafts=drafts,
-            more={kind: ratio.value for kind, ratio in self._steps.items()},
+            more=self._more,
         )  # fmt: skip
+
+    @property
+    def _more(self) -> dict[Kind, float]:
+        """What has not been seen in a mode is taken to be as what has."""
+        usual = {mode: self._steps[kind].value for mode, kind in self._latest.items()}
+        unseen = {(mode, way): value for mode, value in usual.items() for way in self._base.drafts}
+        return unseen | {kind: ratio.value for kind, ratio in self._steps.items()}
 
     @property
     def _plain_now(self) -> float:
@@ -91,11 +98,16 @@ class Observed:
 
     def lasted(self, fact: Stepped, expected: float) -> None:
         """A step, where `during` makes so many ms of it: there is more to one than its parts. What that was of another
-        kind is long past at some time, and that kind worth another look."""
+        kind is long past at some time, and that kind worth another look: in the same mode it is taken to be as now."""
+        mode, way = fact.setting.kind
+        before = self._steps[self._latest[mode]].value if mode in self._latest else 1.0
+        now = self._steps.setdefault((mode, way), Ratio(before))
+        now.saw((fact.whole - fact.waited) / max(expected, 1e-9))
+        self._latest[mode] = mode, way
         for kind, ratio in self._steps.items():
-            if kind != fact.setting.kind:
-                self._steps[kind] = Ratio(1 + _FORGET * (ratio.value - 1))
-        self._steps[fact.setting.kind].saw((fact.whole - fact.waited) / max(expected, 1e-9))
+            if ratio is not now:
+                usual = now.value if kind[0] == mode else 1.0
+                self._steps[kind] = Ratio(usual + _FORGET * (ratio.value - usual))
 
     def passed(self, way: Way, made: Sequence[Passed]) -> None:
         """The draft's passes of a step. As with the target: whether so many branches take longer than was calibrated,
