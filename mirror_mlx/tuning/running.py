@@ -34,8 +34,8 @@ class Acceptance:
     weight  as if so many had been seen
     keep    of a count, each time there is a newer one
 
-    A place that was seen seldom is taken to be as all places are together: who proposes a few tokens learns what more
-    of them would be worth.
+    A place that was seen seldom is taken to be half as all places are together, half as the one before it: who proposes
+    a few tokens learns what more of them would be worth, and where one holds the next is likelier to.
 
     >>> seen = Acceptance(prior=0.5, weight=2.0)
     >>> for _ in range(200):
@@ -69,9 +69,10 @@ class Acceptance:
         self._all = self._KEEP_ALL * self._all[0] + held, self._KEEP_ALL * self._all[1] + 1
 
     def rate(self, place: int) -> float:
-        all_held, all_tried = self._all
-        held, tried = (self._held[place], self._tried[place]) if place < len(self._held) else (0.0, 0.0)
-        return (held + self._WEIGHT * all_held / all_tried) / (tried + self._WEIGHT)
+        rate = usual = self._all[0] / self._all[1]
+        for held, tried in zip(self._held[: place + 1], self._tried[: place + 1], strict=True):
+            rate = (held + self._WEIGHT * (rate + usual) / 2) / (tried + self._WEIGHT)
+        return rate
 
     def alive(self, count: int) -> list[float]:
         """The probability that at least 1, 2, … `count` proposals hold."""
