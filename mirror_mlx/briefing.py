@@ -1,7 +1,6 @@
 """What the draft is told of each step, and what is learnt from it when it is over."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 
 from mirror_mlx.jobs import Ticket
 from mirror_mlx.messages import Window
@@ -58,9 +57,8 @@ class Briefing:
     ) -> Stepped:
         """What the policy is to be told of a step, all but how long it was. made: the next window, before it is cut,
         which has room for so many proposals; waited: ms, for the step's own."""
-        fact = _fact(setting, ticket, note, made, waited)
-        if room <= len(made.tokens) or (made.tokens and made.tokens[-1] in self._stops):
-            fact = replace(fact, ends=True)
+        ends = room <= len(made.tokens) or any(token in self._stops for token in made.tokens[-1:])
+        fact = _fact(setting, ticket, note, made, ends, waited)
         if ticket is not None:
             self._fan.saw(fact.length, fact.accepted, ticket.round.rank(note.outcome), self._options.kappa)
             if self._times is not None:
@@ -68,7 +66,7 @@ class Briefing:
         return fact
 
 
-def _fact(setting: Setting, ticket: Ticket | None, note: StepTrace, made: Window, waited: float) -> Stepped:
+def _fact(setting: Setting, ticket: Ticket | None, note: StepTrace, made: Window, ends: bool, waited: float) -> Stepped:
     passed = [
         Passed(one.ns / 1e6, setting.load(one.branches, one.fresh, one.second), one.rows, not one.late)
         for one in (ticket.passes if ticket is not None else ())
@@ -90,5 +88,6 @@ def _fact(setting: Setting, ticket: Ticket | None, note: StepTrace, made: Window
         opening=note.step == 0,
         drafted=len(made.tokens),
         passes=made.passes,
+        ends=ends,
         known=ticket.known / 1e6 if ticket is not None else 0.0,
     )

@@ -116,7 +116,8 @@ class Governor:
         return said
 
     def _search(self, start: Setting) -> tuple[Setting, Prediction]:
-        self._rows, near = None, self._searched % _EVERYWHERE > 0 or self.slow
+        self._rows = None
+        near = self._searched % _EVERYWHERE > 0 or self.slow
         self._searched += 1
         return best(self.costs, self._reach, self._beliefs.of, start, near=near)
 

@@ -99,15 +99,14 @@ class Observed:
     def lasted(self, fact: Stepped, expected: float) -> None:
         """A step, where `during` makes so many ms of it: there is more to one than its parts. What that was of another
         kind is long past at some time, and that kind worth another look: in the same mode it is taken to be as now."""
-        mode, way = fact.setting.kind
-        before = self._steps[self._latest[mode]].value if mode in self._latest else 1.0
-        now = self._steps.setdefault((mode, way), Ratio(before))
+        mode, _ = kind = fact.setting.kind
+        now = self._steps.setdefault(kind, Ratio(self._more.get(kind, 1.0)))
         now.saw((fact.whole - fact.waited) / max(expected, 1e-9))
-        self._latest[mode] = mode, way
-        for kind, ratio in self._steps.items():
+        self._latest[mode] = kind
+        for other, ratio in self._steps.items():
             if ratio is not now:
-                usual = now.value if kind[0] == mode else 1.0
-                self._steps[kind] = Ratio(usual + _FORGET * (ratio.value - usual))
+                usual = now.value if other[0] == mode else 1.0
+                self._steps[other] = Ratio(usual + _FORGET * (ratio.value - usual))
 
     def passed(self, way: Way, made: Sequence[Passed]) -> None:
         """The draft's passes of a step. As with the target: whether so many branches take longer than was calibrated,

@@ -35,7 +35,8 @@ class Acceptance:
     keep    of a count, each time there is a newer one
 
     A place that was seen seldom is taken to be half as all places are together, half as the one before it: who proposes
-    a few tokens learns what more of them would be worth, and where one holds the next is likelier to.
+    a few tokens learns what more of them would be worth, and where one holds the next is likelier to. Places beyond the
+    last one seen are as that one.
 
     >>> seen = Acceptance(prior=0.5, weight=2.0)
     >>> for _ in range(200):
@@ -69,14 +70,20 @@ class Acceptance:
         self._all = self._KEEP_ALL * self._all[0] + held, self._KEEP_ALL * self._all[1] + 1
 
     def rate(self, place: int) -> float:
+        return self.rates(place + 1)[-1]
+
+    def rates(self, count: int) -> list[float]:
+        """Of the first `count` places."""
         rate = usual = self._all[0] / self._all[1]
-        for held, tried in zip(self._held[: place + 1], self._tried[: place + 1], strict=True):
+        found = []
+        for held, tried in zip(self._held[:count], self._tried[:count], strict=True):
             rate = (held + self._WEIGHT * (rate + usual) / 2) / (tried + self._WEIGHT)
-        return rate
+            found.append(rate)
+        return found + [rate] * (count - len(found))
 
     def alive(self, count: int) -> list[float]:
         """The probability that at least 1, 2, … `count` proposals hold."""
-        return alive([self.rate(place) for place in range(count)], count)
+        return alive(self.rates(count), count)
 
 
 class Streams:
@@ -119,8 +126,8 @@ class Streams:
     def alive(self, first: int, count: int) -> list[float]:
         """The probability that at least 1, 2, … `count` proposals hold."""
         factors = [1.0, *(held / max(usual, 1e-9) for held, usual in zip(self._held, self._usual, strict=True))]
-        rates = [min(1.0, self._main.rate(place) * factors[self._stream(place, first)]) for place in range(count)]
-        return alive(rates, count)
+        usual = enumerate(self._main.rates(count))
+        return alive([min(1.0, rate * factors[self._stream(place, first)]) for place, rate in usual], count)
 
 
 class Confidence:
