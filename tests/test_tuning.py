@@ -282,6 +282,14 @@ def test_plain_decoding_is_seldom_measured_amid_speculation_that_pays():
     assert not governor.drifted
 
 
+@pytest.mark.parametrize(("alpha", "seed"), [(0.8, 6), (0.8, 7), (0.8, 9), (0.95, 3), (0.95, 9)])
+def test_a_stretch_of_plain_decoding_that_was_fast_is_no_reason_to_give_up_what_pays(alpha, seed):
+    world = World(worlds.costs(one=10.0, plain=50.0, rows=0.003), alpha, noise=0.1, seed=seed)
+    governor, _, _ = governed(world, tokens=6000, holds=alpha)
+    assert governor.gain > 2
+    assert not [why for why in governor.account().tried if why.startswith("plain decoding")]
+
+
 class Hosts(World):
     """One that knows the draft on two hosts: home is as the world is, the other one takes twice as long."""
 

@@ -21,6 +21,9 @@ class Budget:
     >>> budget.spend(100.0, 200.0)  # won back
     >>> budget.lost, budget.may_try(10.0), budget.allowed(10.0) < budget.allowed(10.0, won=4.0)
     (0.0, True, True)
+    >>> budget.spend(100.0, 300.0)  # plain decoding would have been faster than was thought: it was no loss even so
+    >>> budget.revalue(150.0), budget.lost
+    (None, 0.0)
     >>> budget.probe(10.0)
     >>> budget.may_probe(4.0, 10.0), budget.may_probe(8.0, 10.0)
     (True, False)
@@ -29,6 +32,7 @@ class Budget:
     def __init__(self) -> None:
         self.lost = 0.0
         self._spent = self._probed = 0.0
+        self._since = 0.0  # lost since the last time that its worth was corrected, or won
 
     def spend(self, ms: float, worth: float, plain: float = 0.0) -> None:
         """So much time went into what plain decoding needs `worth` for. plain: a token's time, of a step that may have
@@ -36,6 +40,14 @@ class Budget:
         self._spent += ms
         least = -_RESERVE * plain if plain else min(0.0, self.lost)
         self.lost = max(least, self.lost + ms - worth)
+        self._since += ms - worth
+
+    def revalue(self, less: float, plain: float = 0.0) -> None:
+        """What was done since the last time was worth so much less than was thought: to lose, it has to be less than
+        what it took. plain: as in `spend`."""
+        since, self._since = self._since, 0.0
+        self.spend(0.0, -min(less, max(0.0, since + less)), plain)
+        self._since = 0.0
 
     def probe(self, ms: float) -> None:
         """Plain decoding was slowed by so much, by a draft that proposed beside it."""

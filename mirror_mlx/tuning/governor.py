@@ -282,7 +282,7 @@ class Governor:
             before = self.costs.plain
             self._observed.rescale()
             # What steps since the last time were compared with has become this meanwhile.
-            self._budget.spend(0.0, unchecked * (self.costs.plain - before) / 2, self.costs.plain)
+            self._budget.revalue(unchecked * (before - self.costs.plain) / 2, self.costs.plain)
             self._judge()
             self._observed.anchored()
             return
