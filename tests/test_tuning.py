@@ -17,7 +17,8 @@ from mirror_mlx.tuning.costs import Costs, DraftCosts
 from mirror_mlx.tuning.curve import Curve
 from mirror_mlx.tuning.governor import Governor
 from mirror_mlx.tuning.moving import Moving
-from mirror_mlx.tuning.policy import Probed, Stepped
+from mirror_mlx.tuning.observed import Observed
+from mirror_mlx.tuning.policy import Passed, Probed, Stepped
 from mirror_mlx.tuning.tally import Plained
 from mirror_mlx.tuning.throughput import Setting, predict
 
@@ -273,6 +274,19 @@ def test_a_way_that_was_not_seen_is_taken_to_take_as_much_longer():
     more = governor.costs.more
     assert more["mirror", checked] == pytest.approx(more["mirror", other], abs=0.05)
     assert more["mirror", other] > 1.2
+
+
+def test_what_the_draft_takes_beside_the_target_is_learnt_apart_from_what_it_takes_alone():
+    way = (0, False)
+    base = worlds.costs(one=10.0)
+    observed = Observed(replace(base, drafts={way: replace(base.drafts[way], slower=1.3)}))  # it was disturbed then
+    beside, alone = Passed(10.0, 4.0, beside=True), Passed(10.0, 1.0)
+    for step in range(100):
+        observed.passed(way, [beside, beside] if step % 5 else [beside, alone])
+    observed.rescale()
+    draft = observed.costs.drafts[way]
+    assert draft.slower < 1.08
+    assert 9.3 < draft.one.at(1) < 10.7
 
 
 def test_plain_decoding_is_seldom_measured_amid_speculation_that_pays():

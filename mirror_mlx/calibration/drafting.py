@@ -1,7 +1,9 @@
 """What the draft takes when it proposes in one way, alone and beside a busy target; and whether its proposals hold."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import replace
 
 from mirror_mlx.calibration.verifying import steps
@@ -18,9 +20,9 @@ from mirror_mlx.tuning.tally import usual
 from mirror_mlx.tuning.throughput import Setting
 
 _PATIENCE = 2.0  # seconds for two of the draft's passes; one that takes longer is of no use, and need not be known
-_BUDGET = 1.0  # seconds for each way in which the draft proposes, after which no more is begun
-_ROLLED = 2  # steps alone, with few roots and with all
-_BESIDE = 3  # verifications measured beside it
+_BUDGET = 1.4  # seconds for each way in which the draft proposes, after which no more is begun
+_ROLLED = 2  # steps alone, with few roots and with all, each time
+_BESIDE = 2  # verifications measured beside it, each time
 _POSITIONS = 8  # where the draft's proposals are compared with the target's text
 
 
@@ -54,7 +56,7 @@ class Drafted:
     ) -> None:
         self._draft, self._target, self._tokens, self._way = draft, target, list(tokens), way
         self._length, self._roots, self._kappa, self._sampling = length, roots, kappa, sampling
-        self._ends = time.perf_counter() + _BUDGET
+        self._left, self._ends = _BUDGET, 0.0
         self.exchanges: list[float] = []
         self.slower: list[float] = []
         self.names = True
@@ -70,12 +72,18 @@ class Drafted:
         self._ended(self._started(Trace(), tokens[:-1], plan), tokens[-1], {})
 
     def measure(self) -> None:
-        """Passes, alone and beside the target. Raises FailedError, as `holds` does."""
-        self._draft.use(*self._way)
+        """Passes, alone and beside the target; more of them each time. Raises FailedError, as `holds` does."""
+        with self._budgeted():
+            if self._in_time:
+                self._draft.use(*self._way)
+                self._measure()
+
+    def _measure(self) -> None:
+        known = deepcopy((self._alone, self._glue))
         self._rolled(self._roots)
         if not self._in_time:
             return
-        self._alone, self._glue = {}, []  # that has warmed it up
+        self._alone, self._glue = known  # what has warmed it up does not count
         for _ in range(_ROLLED):
             for roots in sorted({self._roots, max(1, self._roots // 4)}):
                 self._rolled(roots)
@@ -89,6 +97,11 @@ class Drafted:
 
     def holds(self, said: Sequence[int], first: int) -> float:
         """The share of proposals that are what the target said: `said` from `first` on."""
+        with self._budgeted():
+            self._draft.use(*self._way)
+            return self._held(said, first)
+
+    def _held(self, said: Sequence[int], first: int) -> float:
         held = tried = 0
         last = len(said) - self._length - 1
         for number in range(_POSITIONS):
@@ -117,6 +130,15 @@ class Drafted:
     def _passes(self) -> Curve:
         """What one takes alone, by what it has to do, in branches."""
         return Curve.of((load, usual(times)) for load, times in self._alone.items())
+
+    @contextmanager
+    def _budgeted(self) -> Iterator[None]:
+        """Time that is spent in here is what there is a budget of."""
+        self._ends = time.perf_counter() + self._left
+        try:
+            yield
+        finally:
+            self._left = self._ends - time.perf_counter()
 
     @property
     def _in_time(self) -> bool:

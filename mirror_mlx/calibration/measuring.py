@@ -20,6 +20,9 @@ from mirror_mlx.tuning.curve import Curve
 
 _USUAL = 7  # proposals of a window
 _SAID = 24  # tokens of the target's own that a draft's proposals are compared with
+_REPEATS = (
+    2  # of what is measured of a draft, in turns with its other ways: what disturbs for a while disturbs all alike
+)
 _TURNS = 1.0  # seconds for the draft's turns between verifications
 _Part = TypeVar("_Part")
 
@@ -119,7 +122,7 @@ def measure(
     theirs."""
     windows = verifying.windows(wanted.length)
     verified = (1 + verifying.REPEATS) * len(windows)
-    told = _Told(report, 1 + verified + len(wanted.exits) + (2 * len(wanted.ways) if draft else 0))
+    told = _Told(report, 1 + verified + len(wanted.exits) + ((_REPEATS + 1) * len(wanted.ways) if draft else 0))
     tokens = list(text)
     target.prefill(tokens[:-1], Sampler(sampling))
     verifying.plain(target, tokens)  # what the draft has its turns with
@@ -148,17 +151,18 @@ def measure(
     drafts: dict[Way, DraftCosts] = {}
     holds: dict[Way, float] = {}
     names, exchanges, beside = True, [0.0], list[float]()
-    for way in wanted.ways:
-        one = drafted(way)
-        try:
+    proposing = {way: drafted(way) for way in wanted.ways}
+    try:
+        for one in [*proposing.values()] * _REPEATS:
             one.measure()
             told.done()
+        for way, one in proposing.items():
             holds[way] = one.holds(said, len(text))
             told.done()
             drafts[way], names = one.costs(wanted.width()), one.names
             beside += one.slower
             exchanges += one.exchanges
-        except FailedError as failed:
-            return Found(replace(costs, drafts=drafts), holds, names, str(failed))
+    except FailedError as failed:
+        return Found(replace(costs, drafts=drafts), holds, names, str(failed))
     slower = max(1.0, median(beside)) if beside else 1.0
     return Found(replace(costs, slower=slower, exchange=median(exchanges), drafts=drafts), holds, names)

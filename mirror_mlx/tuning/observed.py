@@ -5,6 +5,7 @@ different kinds have shown. Pure: facts in, `Costs` out.
 from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
+from statistics import fmean
 
 from mirror_mlx.tuning.costs import Costs, Kind, Way
 from mirror_mlx.tuning.curve import Curve
@@ -35,6 +36,8 @@ class Observed:
         self._shape = Shape(costs.verify)
         self._ones = {way: Shape(draft.one) for way, draft in costs.drafts.items()}
         self._glues = {way: Shape(draft.glue) for way, draft in costs.drafts.items()}
+        # What a pass takes beside the target ÷ alone.
+        self._besides = {way: Shape(Curve.of({1: draft.slower})) for way, draft in costs.drafts.items()}
         self._hindered = Ratio(costs.slower)  # a plain token beside the draft ÷ alone
         self._slower = Shape(Curve.of({1: costs.slower}))  # what a verification takes beside the draft ÷ alone
 
@@ -43,7 +46,7 @@ class Observed:
         drafts = {
             way: replace(
                 draft, glue=self._glues[way].curve.scaled(slow), one=self._ones[way].curve.scaled(slow),
-                tokens=self._tokens(way),
+                tokens=self._tokens(way), slower=max(1.0, self._besides[way].curve.at(1)),
             ) for way, draft in base.drafts.items()
         }  # fmt: skip
         slow = self._target.value
@@ -110,15 +113,20 @@ class Observed:
 
     def passed(self, way: Way, made: Sequence[Passed]) -> None:
         """The draft's passes of a step. As with the target: whether so many branches take longer than was calibrated,
-        or everything does, is not said by one step alone, but by others."""
-        one, glue, slower = self._ones[way], self._glues[way], self._base.drafts[way].slower
-        before, all_of_them = self._draft.value, 0.0
+        or everything does, is not said by one step alone, but by others. What the target hinders is said by steps that
+        have passes beside it and others."""
+        one, glue, beside = self._ones[way], self._glues[way], self._besides[way]
+        slower, before, all_of_them = max(1.0, beside.curve.at(1)), self._draft.value, 0.0
+        offs: dict[bool, list[float]] = {True: [], False: []}
         for passed in made:
             bare, whole = one.curve.at(passed.branches), glue.curve.at(passed.rows) if passed.rows else 0.0
             expected = max(bare, whole, 1e-9) * (slower if passed.beside else 1.0)
             all_of_them += expected
             shape, count = (one, passed.branches) if bare > whole else (glue, passed.rows)
             shape.saw(count, passed.ms / expected / before, 1 / len(made))
+            offs[passed.beside].append(passed.ms / expected)
+        if offs[True] and offs[False]:
+            beside.saw(1, fmean(offs[True]) / max(fmean(offs[False]), 1e-9), 0.5)
         self._draft.saw(sum(passed.ms for passed in made) / all_of_them)
 
     def probed(self, way: Way, ms: float) -> bool:
