@@ -145,6 +145,9 @@ def test_a_long_prompt_counts_for_its_time():
     one, other = taking(1.0, 10.0), taking(2.0, 10.0)
     assert turns.times_as_fast(one, other) == pytest.approx(12 / 11)
     assert turns.uncertainty(one, other) is None
+    assert turns.spread(one, other) == pytest.approx(10 / 121 * 2**0.5 * 2**0.5)
+    assert turns.spread(one[:1], other[:1]) is None
+    assert turns.spread(one, one) == 0
     assert turns.uncertainty([*one, *taking(1.0, 10.0)], [*other, *taking(2.0, 10.0)]) == 0
 
 

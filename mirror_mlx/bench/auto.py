@@ -42,7 +42,7 @@ def hostile_rows(settings: Settings, report: Report = lambda done, what: None) -
                     found = turns.in_turn(
                         engines, lab, settings.rounds, said, against="auto", precise=_PRECISE, most=_MOST_S
                     )
-                    done += settings.rounds * len(lab.asked) * 2
+                    done += settings.rounds * len(lab.first) * 2
                     rows.append(
                         {"params": lab.params, "target_ms": forward, "draft": kind, "calibration_s": calibrated}
                         | _compared(found) | {"other_programs_cores": others.cores()}

@@ -46,6 +46,7 @@ AUTO: Mapping[str, Any] = {"mode": "auto"}
 TARGETS = ((0, 20.0), (0, 40.0), (0, 0.0), (60_000_000, 0.0))
 """Parameters, and what a forward takes, ms: such as no neighbour slows, as it is, and larger."""
 PACES = (10.0, 20.0)
+LATER = 4  # times as many prompts are asked of the fastest
 FINALISTS, _CLOSE = 3, 0.75  # so many of the fastest are decoded again, if they reach so much of the very fastest
 NAME = "settings.jsonl"
 _NEAR = 0.1  # a prediction that is off by no more than that
@@ -88,7 +89,7 @@ def _swept(
     done = 0
     try:
         for point in asked:
-            lab = Lab(point, mixed)
+            lab = Lab(point, mixed, more=LATER * point.limit)
             key = _key(point, mixed)
             if not any(key.items() <= row.items() for row in rows):
                 label = f"{point.params / 1e6:.0f} M, {point.target_ms:g} and {point.pass_ms:g} ms, T {point.temp:g}"
@@ -131,8 +132,9 @@ def _whole(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _measured(lab: Lab, asked: Mapping[str, Mapping[str, Any]], report: Callable[[int, str], None]) -> dict[str, Any]:
-    """One setting of the lab. First all of them; then "auto" and the fastest, in closer turns and more often: the
-    fastest of many that are measured seldom is a lucky one. And in the same way a hybrid and the better of its parts.
+    """One setting of the lab. First all of them; then "auto" and the fastest, in closer turns and on other prompts: the
+    fastest of many on a few prompts is a lucky one, and remains it on the same. And in the same way a hybrid and the
+    better of its parts.
     What the devices take changes from second to second, on machines with neighbours: they are calibrated anew before
     each prompt of the first part, and the throughput model gets the mean of it."""
     costs: list[Costs] = []
@@ -147,18 +149,18 @@ def _measured(lab: Lab, asked: Mapping[str, Mapping[str, Any]], report: Callable
         turns.warm(engines.values(), lab)
         found = turns.in_turn(engines, lab, lab.settings.rounds, report, lambda: costs.append(lab.costs(**_SAFE)))
         rates = {name: turns.rate(of) for name, of in found.items()}
-        done = lab.settings.rounds * len(engines) * len(lab.asked)
+        done = lab.settings.rounds * len(engines) * len(lab.first)
 
         def again(names: Sequence[str]) -> dict[str, list[Answer]]:
             chosen, said = {name: engines[name] for name in names}, turns.told(report, done, "final")
-            return turns.in_turn(chosen, lab, 1, said, against=names[0]) if names else {}
+            return turns.in_turn(chosen, lab, 1, said, against=names[0], which=lab.later) if names else {}
 
         finals, parts = again(_finalists(rates)), again(_parts(rates))
         fast = {name: turns.times_as_fast(of, finals["auto"]) for name, of in finals.items() if name != "auto"}
         best = max(fast, key=fast.__getitem__)
         return {
             "params": lab.params, "best": best, "share": turns.times_as_fast(finals["auto"], finals[best]),
-            "share_error": turns.uncertainty(finals["auto"], finals[best]),
+            "share_error": turns.spread(finals["auto"], finals[best]),
             "auto": turns.rate(finals["auto"]), "best_rate": turns.rate(finals[best]), "plain": rates["ar"],
             "rates": rates, "final_rates": {name: turns.rate(of) for name, of in (parts | finals).items()},
             "identical": turns.identical(found, finals, parts),
@@ -187,7 +189,7 @@ def _hybrid(found: Mapping[str, Sequence[Answer]]) -> dict[str, float | None]:
     if alone is None:
         return {"hybrid": None, "hybrid_error": None}
     both = found[HYBRID], found[alone]
-    return {"hybrid": turns.times_as_fast(*both), "hybrid_error": turns.uncertainty(*both)}
+    return {"hybrid": turns.times_as_fast(*both), "hybrid_error": turns.spread(*both)}
 
 
 def _hits(*found: Mapping[str, Sequence[Answer]]) -> dict[str, float | None]:
@@ -219,7 +221,7 @@ def _ready(name: str, *found: Mapping[str, Sequence[Answer]]) -> dict[int, list[
 def answers(fixed: Mapping[str, Any], settings: Settings) -> int:
     """How many are decoded in one setting of the lab, where one more round takes as long as it must."""
     final = len(_parts(dict.fromkeys(fixed, 1.0))) + min(len(fixed), FINALISTS) + 1
-    return settings.limit * (settings.rounds * (len(fixed) + 1) + final)
+    return settings.limit * (settings.rounds * (len(fixed) + 1) + LATER * final)
 
 
 def _decoded(found: Mapping[str, Sequence[Answer]], engines: Mapping[str, Engine]) -> dict[str, planned.Measured]:

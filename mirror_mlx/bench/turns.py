@@ -61,17 +61,26 @@ class Settings:
 
 
 class Lab:
-    """The pair on its cores, and engines on views of it."""
+    """The pair on its cores, and engines on views of it.
 
-    def __init__(self, settings: Settings, mixed: bool = False) -> None:
+    mixed  prompts of both kinds, in turn
+    more   beside the settings' `limit`, so many prompts that are asked later; where there are no more, the same
+
+    asked  all prompts, as tokens; first, later: which of them those are
+    """
+
+    def __init__(self, settings: Settings, mixed: bool = False, more: int = 0) -> None:
         self.settings = settings
         self.cores = Cores()
         self.pair = pairs.load(settings.model, settings.draft_model)
-        texts = prompts.asked(settings.prompts, settings.limit, settings.held_out, settings.seed)
+        count = settings.limit + more
+        texts = prompts.asked(settings.prompts, count, settings.held_out, settings.seed)
         if mixed and settings.prompts is not None:
-            both = zip(texts, prompts.made(settings.seed, settings.limit), strict=False)
-            texts = [text for pair in both for text in pair][: settings.limit]
+            both = zip(texts, prompts.made(settings.seed, count), strict=False)
+            texts = [text for pair in both for text in pair][:count]
         self.asked = [prompts.tokens(self.pair.tokenizer, text) for text in texts]
+        self.first = range(len(self.asked))[: settings.limit]
+        self.later = range(len(self.asked))[settings.limit :] or self.first
         self.params = self.pair.inflate(settings.params) if settings.params else 0
 
     @property
@@ -133,23 +142,29 @@ def in_turn(
     against: str | None = None,
     precise: float | None = None,
     most: float | None = None,
+    which: Sequence[int] | None = None,
 ) -> dict[str, list[Answer]]:
-    """Every prompt by every engine, round after round; who begins changes. between: done before each prompt; against:
-    there are more rounds until it is known how the others compare with that one, up to a standard error of `precise`
-    or for `most` seconds; None: PRECISE, MOST_S."""
+    """Every prompt by every engine, round after round; who begins changes.
+
+    between  done before each prompt
+    against  there are more rounds until it is known how the others compare with that one, up to a standard error of
+             `precise`, or as many as end within `most` seconds; None: PRECISE, MOST_S
+    which    of the prompts; None: the first ones
+    """
     precise, most = PRECISE if precise is None else precise, MOST_S if most is None else most
     began = time.perf_counter()
     found: dict[str, list[Answer]] = {name: [] for name in engines}
-    done, names = 0, list(engines)
+    done, names, which = 0, list(engines), lab.first if which is None else which
     for number in count():
-        if number >= rounds and (against is None or _known(found, against, time.perf_counter() - began, precise, most)):
+        seconds = time.perf_counter() - began
+        if number >= rounds and (against is None or _known(found, against, seconds, seconds / number, precise, most)):
             break
-        for prompt, asked in enumerate(lab.asked):
+        for place, prompt in enumerate(which):
             between()
-            turn = (number * (len(lab.asked) + 1) + prompt) % len(names)
+            turn = (number * (len(which) + 1) + place) % len(names)
             for name in [*names[turn:], *names[:turn]]:
                 report(done, name)
-                found[name].append(replace(answered(engines[name], asked, lab), prompt=prompt))
+                found[name].append(replace(answered(engines[name], lab.asked[prompt], lab), prompt=prompt))
                 done += 1
     return found
 
@@ -191,9 +206,22 @@ def uncertainty(of: Sequence[Answer], others: Sequence[Answer]) -> float | None:
     return sqrt(sum((usual / whole) ** 2 * spread / len(ratios) for usual, ratios in found))
 
 
-def _known(found: Mapping[str, Sequence[Answer]], one: str, seconds: float, precise: float, most: float) -> bool:
-    if not LEAST_S <= seconds < most:
-        return seconds >= most
+def spread(of: Sequence[Answer], others: Sequence[Answer]) -> float | None:
+    """The standard error of `times_as_fast` where other prompts of the kind are asked; None: there is one prompt."""
+    found = [(usual, usual / _middle(ratios)) for usual, ratios in _by_prompt(of, others)]
+    if len(found) < 2:
+        return None
+    times = times_as_fast(of, others)
+    off = sum((theirs - times * ours) ** 2 for theirs, ours in found)
+    return sqrt(off * len(found) / (len(found) - 1)) / sum(ours for _, ours in found)
+
+
+def _known(
+    found: Mapping[str, Sequence[Answer]], one: str, seconds: float, another: float, precise: float, most: float
+) -> bool:
+    """another: what one more round takes, s."""
+    if seconds < LEAST_S or seconds + another > most:
+        return seconds >= LEAST_S
     errors = [uncertainty(found[one], of) for name, of in found.items() if name != one]
     return all(error is not None and error <= precise for error in errors)
 
