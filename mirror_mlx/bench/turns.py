@@ -221,7 +221,7 @@ def _known(
 ) -> bool:
     """another: what one more round takes, s."""
     if seconds < LEAST_S or seconds + another > most:
-        return seconds >= LEAST_S
+        return seconds + another > most
     errors = [uncertainty(found[one], of) for name, of in found.items() if name != one]
     return all(error is not None and error <= precise for error in errors)
 
