@@ -201,9 +201,9 @@ def uncertainty(of: Sequence[Answer], others: Sequence[Answer]) -> float | None:
     twice = [ratios for _, ratios in found if len(ratios) > 1]
     if not twice:
         return None
-    spread = sum((len(ratios) - 1) * variance(ratios) for ratios in twice) / sum(len(ratios) - 1 for ratios in twice)
+    within = sum((len(ratios) - 1) * variance(ratios) for ratios in twice) / sum(len(ratios) - 1 for ratios in twice)
     whole = sum(usual for usual, _ in found)
-    return sqrt(sum((usual / whole) ** 2 * spread / len(ratios) for usual, ratios in found))
+    return sqrt(sum((usual / whole) ** 2 * within / len(ratios) for usual, ratios in found))
 
 
 def spread(of: Sequence[Answer], others: Sequence[Answer]) -> float | None:
@@ -220,8 +220,10 @@ def _known(
     found: Mapping[str, Sequence[Answer]], one: str, seconds: float, another: float, precise: float, most: float
 ) -> bool:
     """another: what one more round takes, s."""
-    if seconds < LEAST_S or seconds + another > most:
-        return seconds + another > most
+    if seconds + another > most:
+        return True
+    if seconds < LEAST_S:
+        return False
     errors = [uncertainty(found[one], of) for name, of in found.items() if name != one]
     return all(error is not None and error <= precise for error in errors)
 

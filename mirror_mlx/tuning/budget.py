@@ -45,8 +45,7 @@ class Budget:
     def revalue(self, less: float, plain: float = 0.0) -> None:
         """What was done since the last time was worth so much less than was thought: to lose, it has to be less than
         what it took. plain: as in `spend`."""
-        since, self._since = self._since, 0.0
-        self.spend(0.0, -min(less, max(0.0, since + less)), plain)
+        self.spend(0.0, -min(less, max(0.0, self._since + less)), plain)
         self._since = 0.0
 
     def probe(self, ms: float) -> None:

@@ -36,7 +36,6 @@ class Observed:
         self._shape = Shape(costs.verify)
         self._ones = {way: Shape(draft.one) for way, draft in costs.drafts.items()}
         self._glues = {way: Shape(draft.glue) for way, draft in costs.drafts.items()}
-        # What a pass takes beside the target ÷ alone.
         self._besides = {way: Shape(Curve.of({1: draft.slower})) for way, draft in costs.drafts.items()}
         self._hindered = Ratio(costs.slower)  # a plain token beside the draft ÷ alone
         self._slower = Shape(Curve.of({1: costs.slower}))  # what a verification takes beside the draft ÷ alone
@@ -46,7 +45,7 @@ class Observed:
         drafts = {
             way: replace(
                 draft, glue=self._glues[way].curve.scaled(slow), one=self._ones[way].curve.scaled(slow),
-                tokens=self._tokens(way), slower=max(1.0, self._besides[way].curve.at(1)),
+                tokens=self._tokens(way), slower=self._beside(way),
             ) for way, draft in base.drafts.items()
         }  # fmt: skip
         slow = self._target.value
@@ -115,18 +114,19 @@ class Observed:
         """The draft's passes of a step. As with the target: whether so many branches take longer than was calibrated,
         or everything does, is not said by one step alone, but by others. What the target hinders is said by steps that
         have passes beside it and others."""
-        one, glue, beside = self._ones[way], self._glues[way], self._besides[way]
-        slower, before, all_of_them = max(1.0, beside.curve.at(1)), self._draft.value, 0.0
+        one, glue, slower = self._ones[way], self._glues[way], self._beside(way)
+        before, all_of_them = self._draft.value, 0.0
         offs: dict[bool, list[float]] = {True: [], False: []}
         for passed in made:
             bare, whole = one.curve.at(passed.branches), glue.curve.at(passed.rows) if passed.rows else 0.0
             expected = max(bare, whole, 1e-9) * (slower if passed.beside else 1.0)
             all_of_them += expected
             shape, count = (one, passed.branches) if bare > whole else (glue, passed.rows)
-            shape.saw(count, passed.ms / expected / before, 1 / len(made))
-            offs[passed.beside].append(passed.ms / expected)
+            off = passed.ms / expected
+            shape.saw(count, off / before, 1 / len(made))
+            offs[passed.beside].append(off)
         if offs[True] and offs[False]:
-            beside.saw(1, fmean(offs[True]) / max(fmean(offs[False]), 1e-9), 0.5)
+            self._besides[way].saw(1, fmean(offs[True]) / max(fmean(offs[False]), 1e-9), 0.5)
         self._draft.saw(sum(passed.ms for passed in made) / all_of_them)
 
     def probed(self, way: Way, ms: float) -> bool:
@@ -147,6 +147,10 @@ class Observed:
 
     def _tokens(self, way: Way) -> float:
         return self._drafted[way].value if way in self._drafted else self._base.drafts[way].tokens
+
+    def _beside(self, way: Way) -> float:
+        """What a pass takes beside the target ÷ alone."""
+        return max(1.0, self._besides[way].curve.at(1))
 
     def plained(self, fact: Plained) -> None:
         """A stretch of plain decoding."""
