@@ -20,9 +20,7 @@ from mirror_mlx.tuning.curve import Curve
 
 _USUAL = 7  # proposals of a window
 _SAID = 24  # tokens of the target's own that a draft's proposals are compared with
-_REPEATS = (
-    2  # of what is measured of a draft, in turns with its other ways: what disturbs for a while disturbs all alike
-)
+_REPEATS = 2  # of a draft's ways, in turns: what disturbs for a while disturbs all of them
 _TURNS = 1.0  # seconds for the draft's turns between verifications
 _Part = TypeVar("_Part")
 

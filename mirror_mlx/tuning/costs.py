@@ -11,8 +11,8 @@ from mirror_mlx.tuning.curve import Curve
 
 Way = tuple[int, bool]
 """How a draft proposes: with how many lookahead streams, and whether each pass checks those of the pass before."""
-Kind = tuple[str, Way]
-"""Of a step of speculation: the mode, and how the draft proposes."""
+Kind = tuple[str, Way, str]
+"""Of a step of speculation: the mode, how the draft proposes, and who names the outcomes; "": nobody does."""
 
 
 def trusted(way: Way) -> int:

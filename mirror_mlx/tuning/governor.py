@@ -30,9 +30,9 @@ from mirror_mlx.tuning.varying import Varying
 
 _BETTER = 1.03  # times the rate before something else is done
 _JUDGE = 4  # steps between two judgements of whether speculation is worth it
-_NEW = 8  # steps after which each is judged, where speculation has just begun
+_NEW = 8  # steps after which each is judged, where something has just been decided
 _LOOK = 32  # steps between two looks at whether another setting is better
-_EARLY = (2, 4, 8, 16)  # and after so many
+_EARLY = (4, 8, 16)  # and so many after a decision
 _EVERYWHERE = 4  # decisions of which one looks everywhere
 _PROBE = 4  # proposals compared with them, at most
 _CHECK = 6  # tokens decoded plainly amid speculation, to know what they take
@@ -66,6 +66,7 @@ class Governor:
         self._beliefs = Beliefs(costs.drafts, holds, backup)
         self._budget = Budget()
         self._steps, self._stretches = 0, Stretches()
+        self._changed = 0  # in which of them it was last decided to do otherwise
         self._entry = 0.0  # ms lost in the first step of speculation, which has no window, or a short one
         self._doubt = Doubt()
         self._varying = Varying(reach)
@@ -228,9 +229,14 @@ class Governor:
             self._entry = 0.0
         self._steps += 1
         varied = fact.setting != self._setting
-        if varied or self._steps <= _NEW or self._steps % _JUDGE == 0:
+        if varied or self._since <= _NEW or self._since % _JUDGE == 0:
             self._judge(fact.setting if varied else None)
         self._varied = self._varying.next(self._setting, self._rate_of)
+
+    @property
+    def _since(self) -> int:
+        """Steps that were done as was decided last."""
+        return self._steps - self._changed
 
     def _spend(self, fact: Stepped, worth: float) -> None:
         self._budget.spend(fact.whole, worth, self.costs.plain)
@@ -240,7 +246,7 @@ class Governor:
         self._observed.rescale()
         self._expected = self._said(self._setting)
         better = other is not None and self._rate_of(other) > self._expected.rate
-        if better or self.gain < 1.0 or self._steps in _EARLY or self._steps % _LOOK == 0:
+        if better or self.gain < 1.0 or self._since in _EARLY or self._since % _LOOK == 0:
             self._look()
         plain, why = self.costs.plain, ""
         if self.gain < 1.0 and not self._doubt.learning(self._steps):
@@ -300,7 +306,7 @@ class Governor:
     def resume(self) -> None:
         """Speculate, where that is expected to pay."""
         if self._choose(_BETTER):
-            self._steps, self._varied = 0, None
+            self._steps, self._changed, self._varied = 0, 0, None
 
     def failed(self) -> None:
         """The draft died, or was silent for too long."""
@@ -329,5 +335,5 @@ class Governor:
         setting, said = self._search(self._setting)
         if said.rate > _BETTER * self._expected.rate:
             self._wish = self._setting = setting
-            self._expected = said
+            self._expected, self._changed = said, self._steps
             self._tried.append(f"{setting}: {self.gain:.2f} × plain expected")

@@ -4,9 +4,10 @@ different kinds have shown. Pure: facts in, `Costs` out.
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import inf
+from math import inf, sqrt
 from statistics import fmean
 
+from mirror_mlx.messages import PREDICTORS
 from mirror_mlx.tuning.costs import Costs, Kind, Way
 from mirror_mlx.tuning.curve import Curve
 from mirror_mlx.tuning.drift import Ratio, Shape
@@ -18,6 +19,7 @@ _HINDERED = 3.0  # times as long as alone a pass may take beside plain decoding;
 _SLOW = 1.5  # times what a pass took when it was calibrated
 _KNOWN = 12.0  # passes that calibration counts for
 _FORGET = 0.98  # of what there was to a step of another kind, with each step
+_ALIKE = 0.998  # and in the same mode
 _FASTER = 0.75  # of what was calibrated: it was disturbed then
 _SLOWER = 1.4  # times what was calibrated, and never less: something was wrong with it
 
@@ -57,9 +59,14 @@ class Observed:
 
     @property
     def _more(self) -> dict[Kind, float]:
-        """What has not been seen in a mode is taken to be as what has."""
-        usual = {mode: self._steps[kind].value for mode, kind in self._latest.items()}
-        unseen = {(mode, way): value for mode, value in usual.items() for way in self._base.drafts}
+        """Half of what there is to steps that have been seen is taken to be there in others of their mode: where it is
+        that much better to do otherwise, that is worth a try."""
+        usual = {mode: sqrt(self._steps[kind].value) for mode, kind in self._latest.items()}
+        named = {"mirror": PREDICTORS}
+        unseen = {
+            (mode, way, one): value
+            for mode, value in usual.items() for way in self._base.drafts for one in named.get(mode, ("",))
+        }  # fmt: skip
         return unseen | {kind: ratio.value for kind, ratio in self._steps.items()}
 
     @property
@@ -101,14 +108,14 @@ class Observed:
     def lasted(self, fact: Stepped, expected: float) -> None:
         """A step, where `during` makes so many ms of it: there is more to one than its parts. What that was of another
         kind is long past at some time, and that kind worth another look: in the same mode it is taken to be as now."""
-        mode, _ = kind = fact.setting.kind
+        mode, *_ = kind = fact.setting.kind
         now = self._steps.setdefault(kind, Ratio(self._more.get(kind, 1.0)))
         now.saw((fact.whole - fact.waited) / max(expected, 1e-9))
         self._latest[mode] = kind
         for other, ratio in self._steps.items():
             if ratio is not now:
-                usual = now.value if other[0] == mode else 1.0
-                self._steps[other] = Ratio(usual + _FORGET * (ratio.value - usual))
+                usual, left = (now.value, _ALIKE) if other[0] == mode else (1.0, _FORGET)
+                self._steps[other] = Ratio(usual + left * (ratio.value - usual))
 
     def passed(self, way: Way, made: Sequence[Passed]) -> None:
         """The draft's passes of a step. As with the target: whether so many branches take longer than was calibrated,

@@ -57,7 +57,7 @@ class Setting:
 
     @property
     def kind(self) -> Kind:
-        return self.mode, self.way
+        return self.mode, self.way, self.predictor if self.mode == "mirror" else ""
 
     def __str__(self) -> str:
         """In a few words.

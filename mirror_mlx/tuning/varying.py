@@ -13,8 +13,8 @@ _VARIED = 0.01  # of the time may be lost by that, in each mode
 
 
 class Varying:
-    """With windows a size longer or shorter, or beside the target instead of in turns. The worse it is expected to be,
-    the more rarely."""
+    """With windows a size longer or shorter; beside the target instead of in turns; or, seldom, with another predictor.
+    The worse it is expected to be, the more rarely."""
 
     def __init__(self, reach: Reach) -> None:
         self._reach = reach
@@ -35,8 +35,9 @@ class Varying:
 
     def _other(self, setting: Setting, rate: Callable[[Setting], float]) -> Setting:
         turn, lengths = self._steps // _VARY, self._reach.lengths()
-        if setting.mode == "sd" and self._reach.predictors and turn % 4 < 2:
-            named = (beside(self._reach, setting, predictor) for predictor in self._reach.predictors)
+        others = [one for one in self._reach.predictors if setting.mode == "sd" or one != setting.predictor]
+        if others and (turn % 4 < 2 if setting.mode == "sd" else turn % 8 == 0):
+            named = (beside(self._reach, setting, predictor) for predictor in others)
             return max((replace(one, roots=n) for one in named for n in self._reach.counts()), key=rate)
         place = lengths.index(setting.length) + (1 if turn % 2 else -1)
         length = lengths[min(max(place, 0), len(lengths) - 1)]
