@@ -268,10 +268,12 @@ def test_a_way_that_was_not_seen_is_taken_to_take_half_as_much_longer():
     assert more["mirror", checked, "draft"] == pytest.approx(1.2, abs=0.05)
     for kind in (("mirror", other, "draft"), ("mirror", checked, "hybrid")):
         assert more[kind] == pytest.approx(more["mirror", checked, "draft"] ** 0.5)
-    for _ in range(600):
+    world.bias = lambda setting: 1.5
+    for _ in range(2400):
         governor.stepped(world.step(replace(asked, way=other)))
     more = governor.costs.more
     assert more["mirror", checked, "draft"] == pytest.approx(more["mirror", other, "draft"], abs=0.05)
+    assert more["mirror", other, "draft"] > 1.4
 
 
 def test_who_names_the_outcomes_is_decided_by_what_that_turns_out_to_take():

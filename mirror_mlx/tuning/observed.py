@@ -62,10 +62,9 @@ class Observed:
         """Half of what there is to steps that have been seen is taken to be there in others of their mode: where it is
         that much better to do otherwise, that is worth a try."""
         usual = {mode: sqrt(self._steps[kind].value) for mode, kind in self._latest.items()}
-        named = {"mirror": PREDICTORS}
         unseen = {
             (mode, way, one): value
-            for mode, value in usual.items() for way in self._base.drafts for one in named.get(mode, ("",))
+            for mode, value in usual.items() for way in self._base.drafts for one in ("", *PREDICTORS)
         }  # fmt: skip
         return unseen | {kind: ratio.value for kind, ratio in self._steps.items()}
 
