@@ -20,6 +20,7 @@ and on the pair as it is. With --sweep: how close is it to the best fixed settin
 temperatures and prompts, and how far is the throughput model off? With --windows: only windows differ, on prompts of
 both kinds. Every token is compared with plain decoding.
 """
+_WIDTH = 220
 _HOSTILE = (
     ("draft", "draft", "{}"), ("params", "target, parameters", "{:,}"), ("target_ms", "ms", "{:g}"),
     ("plain_tokens_per_second", "plain tok/s", "{:.1f}"),
@@ -107,7 +108,7 @@ def _print(rows: list[dict[str, Any]], columns: Any, found: dict[str, Any]) -> N
     from mirror_mlx.bench.figures import disturbed
 
     console = Console(highlight=False, soft_wrap=True)
-    console.width = max(console.width, 120)  # a figure that is cut off is none
+    console.width = max(console.width, _WIDTH)  # a figure that is cut off is none
     table = Table(box=None, padding=(0, 1, 0, 0))
     for number, (_, title, _) in enumerate(columns):
         table.add_column(title, justify="left" if number == 0 else "right", no_wrap=True)

@@ -17,6 +17,7 @@ from mirror_mlx.messages import HITS
 from mirror_mlx.tuning import cutting, waiting
 from mirror_mlx.tuning.belief import Beliefs
 from mirror_mlx.tuning.budget import Budget
+from mirror_mlx.tuning.checking import CHECK, Checks
 from mirror_mlx.tuning.choice import Reach, best
 from mirror_mlx.tuning.costs import Costs, Way
 from mirror_mlx.tuning.curve import Curve
@@ -35,10 +36,6 @@ _LOOK = 32  # steps between two looks at whether another setting is better
 _EARLY = (4, 8, 16)  # and so many after a decision
 _EVERYWHERE = 4  # decisions of which one looks everywhere
 _PROBE = 4  # proposals compared with them, at most
-_CHECK = 6  # tokens decoded plainly amid speculation, to know what they take
-_CHECKS = 0.005  # of the time goes into that
-_OFTEN = 64  # tokens between two such checks, at least
-_AWAY = 128  # and that many where the draft is not where it belongs
 
 
 class Governor:
@@ -62,17 +59,15 @@ class Governor:
         known: bool = True,
     ) -> None:
         self._reach, self._observed = reach, Observed(costs)
-        self._known, self._away = known, not known
+        self._known = known
         self._beliefs = Beliefs(costs.drafts, holds, backup)
         self._budget = Budget()
-        self._steps, self._stretches = 0, Stretches()
+        self._steps, self._stretches, self._checks = 0, Stretches(), Checks(away=not known)
         self._changed = 0  # in which of them it was last decided to do otherwise
         self._entry = 0.0  # ms lost in the first step of speculation, which has no window, or a short one
         self._doubt = Doubt()
         self._varying = Varying(reach)
         self._varied: Setting | None = None  # how the next step is done, if not as decided
-        self._unchecked, self._checks = 0, 0  # tokens since plain decoding was measured amid speculation, and how often
-        self._recheck = False  # whether that is to be measured next
         self._rows: Curve | None = None  # what verifying them costs; None: it has searched since
         self._wish = self._setting = Setting("ar")
         self._searched = 0
@@ -145,11 +140,11 @@ class Governor:
     # Decision.
 
     def ask(self) -> Ask:
-        if not self.parked:
-            if self._unchecked < self._due and not self._recheck:
-                return Ask(self._varied or self._setting)
-            return Ask(self._setting, _CHECK, probe=self._setting)
-        return Ask(self._setting, self._stretches.left, probe=None if self._stretches.asked else self.probe)
+        if self.parked:
+            return Ask(self._setting, self._stretches.left, probe=None if self._stretches.asked else self.probe)
+        if self._checks.due(self.gain):
+            return Ask(self._setting, CHECK, probe=self._setting)
+        return Ask(self._varied or self._setting)
 
     def opening(self, prompt: int) -> Setting | None:
         """As much of a window as the draft has time for beside the prompt, which takes no less than so many rows do.
@@ -176,15 +171,6 @@ class Governor:
                 return None
         return replace(self._wish, length=length, late=length)
 
-    @property
-    def _due(self) -> float:
-        """Tokens after which plain decoding is measured again: so many that its loss is a small share. What calibration
-        said is checked sooner."""
-        if self._away:
-            return _AWAY
-        most = (_CHECK + 1) * max(0.0, self.gain - 1) / _CHECKS
-        return max(_OFTEN, most if self._checks else most / 4)
-
     def enough(self, confidences: Sequence[float]) -> int:
         """See `cutting.enough`."""
         if self._rows is None:
@@ -205,7 +191,7 @@ class Governor:
     def stepped(self, fact: Stepped) -> None:
         """A step of speculation is over. It may have begun before what was decided last."""
         self._beliefs.stepped(fact)
-        self._unchecked += fact.accepted + 1
+        self._checks.stepped(fact.accepted + 1)
         if fact.opening:  # plain decoding would have the end of the prompt to do as well, but no window to wait for
             rows = min(fact.target, self.costs.verify.at(fact.length + 1))
             self._spend(fact, (fact.accepted + 1) * self.costs.plain + fact.target - rows)
@@ -253,9 +239,7 @@ class Governor:
             why = f"{self.gain:.2f} × plain expected"
         elif self._budget.over(plain, self._expected.won(plain), self._entry):
             why = f"{self._budget.lost / plain:.1f} tokens' time lost"
-        if why and self._unchecked > _OFTEN:  # perhaps plain decoding is slower by now, too
-            self._recheck = True
-        elif why:
+        if why and not self._checks.sooner():  # perhaps plain decoding is slower by now, too
             self.park(why)
 
     def _rate_of(self, setting: Setting) -> float:
@@ -282,7 +266,7 @@ class Governor:
 
     def stretched(self, may: bool = True) -> None:
         """A stretch has ended: is it time to speculate? may: whether that is for this one to say."""
-        unchecked, self._unchecked, self._checks, self._recheck = self._unchecked, 0, self._checks + 1, False
+        unchecked = self._checks.ended()
         self._stretches.ended()
         if not self.parked:
             before = self.costs.plain
@@ -329,7 +313,8 @@ class Governor:
         self._setting = Setting("ar")
         self._expected = self._said(self._setting)
         self._budget.forgive(self.costs.plain, self._entry)
-        self._entry, self._recheck = 0.0, False
+        self._checks.dropped()
+        self._entry = 0.0
 
     def _look(self) -> None:
         setting, said = self._search(self._setting)

@@ -1,0 +1,56 @@
+"""When plain decoding is measured amid speculation that lasts: what that is compared with may have changed. Pure."""
+
+CHECK = 6  # tokens decoded plainly each time
+_SHARE = 0.005  # of the time goes into that
+_OFTEN = 64  # tokens between two such checks, at least
+_AWAY = 128  # and that many where the draft is not where it belongs
+
+
+class Checks:
+    """away: whether the draft is not where it belongs.
+
+    >>> checks = Checks()
+    >>> checks.stepped(100)
+    >>> checks.due(gain=1.1), checks.due(gain=3.0), checks.ended()
+    (True, False, 100)
+    >>> checks.stepped(100)
+    >>> checks.due(gain=1.1), checks.sooner(), checks.due(gain=1.1)
+    (False, True, True)
+    >>> checks.ended(), checks.sooner(), checks.due(gain=1.1)
+    (100, False, False)
+    """
+
+    def __init__(self, away: bool = False) -> None:
+        self._away = away
+        self._since = self._count = 0  # tokens since the last one, and how many there were
+        self._asked = False  # whether one is wanted whatever it costs
+
+    def stepped(self, tokens: int) -> None:
+        """So many came of a step of speculation."""
+        self._since += tokens
+
+    def due(self, gain: float) -> bool:
+        """gain: tokens a second ÷ plain decoding's."""
+        return self._asked or self._since >= self._every(gain)
+
+    def _every(self, gain: float) -> float:
+        """So many tokens that its loss is a small share. What calibration said is checked sooner."""
+        if self._away:
+            return _AWAY
+        most = (CHECK + 1) * max(0.0, gain - 1) / _SHARE
+        return max(_OFTEN, most if self._count else most / 4)
+
+    def sooner(self) -> bool:
+        """One is wanted now, if the last one is some time ago; whether that is so."""
+        self._asked = self._asked or self._since > _OFTEN
+        return self._asked
+
+    def ended(self) -> int:
+        """Plain decoding was measured. How many tokens speculation has brought since the last time."""
+        since, self._since, self._asked = self._since, 0, False
+        self._count += 1
+        return since
+
+    def dropped(self) -> None:
+        """Speculation is given up, and with it what was wanted."""
+        self._asked = False
