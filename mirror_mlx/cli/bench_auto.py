@@ -10,7 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from mirror_mlx.cli import flags
-from mirror_mlx.cli.measuring import add_counts, add_lab, add_prompts, cell, progress, rounded, settings_from
+from mirror_mlx.cli.measuring import (
+    add_counts,
+    add_lab,
+    add_prompts,
+    cell,
+    for_tables,
+    progress,
+    rounded,
+    settings_from,
+)
 from mirror_mlx.errors import UsageError
 
 DESCRIPTION = """\
@@ -20,7 +29,6 @@ and on the pair as it is. With --sweep: how close is it to the best fixed settin
 temperatures and prompts, and how far is the throughput model off? With --windows: only windows differ, on prompts of
 both kinds. Every token is compared with plain decoding.
 """
-_WIDTH = 220
 _HOSTILE = (
     ("draft", "draft", "{}"), ("params", "target, parameters", "{:,}"), ("target_ms", "ms", "{:g}"),
     ("plain_tokens_per_second", "plain tok/s", "{:.1f}"),
@@ -102,13 +110,11 @@ def _planned(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _print(rows: list[dict[str, Any]], columns: Any, found: dict[str, Any]) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     from mirror_mlx.bench.figures import disturbed
 
-    console = Console(highlight=False, soft_wrap=True)
-    console.width = max(console.width, _WIDTH)  # a figure that is cut off is none
+    console = for_tables()
     table = Table(box=None, padding=(0, 1, 0, 0))
     for number, (_, title, _) in enumerate(columns):
         table.add_column(title, justify="left" if number == 0 else "right", no_wrap=True)

@@ -14,6 +14,7 @@ from mirror_mlx.cli.measuring import (
     add_prompts,
     add_window,
     cell,
+    for_tables,
     progress,
     rounded,
     settings_from,
@@ -26,7 +27,6 @@ that without any. All tokens are compared with plain decoding.
 
 The lab is that of bench law: an inflated target (--params), a paced draft (--pass-ms), a core for each.
 """
-_WIDTH = 120  # characters of the table
 _COLUMNS = (
     ("load", "busy", "{}"),
     ("plain_tokens_per_second", "plain tok/s", "{:.1f}"),
@@ -89,11 +89,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _print(found: dict[str, Any]) -> None:
-    from rich.console import Console
     from rich.table import Table
 
-    console, setup = Console(highlight=False, soft_wrap=True), found["setup"]
-    console.width = max(console.width, _WIDTH)  # a figure that is cut off is none
+    console, setup = for_tables(), found["setup"]
     pace = f"{setup['pass_ms']:g} ms a pass" if setup["pass_ms"] else "at its own speed"
     console.print(f"target {setup['params'] / 1e6:.0f} M draft {pace}; {setup['cores']}")
     console.print(f"{setup['asked']} prompts, {setup['rounds']} rounds, at most {setup['max_tokens']} tokens\n")

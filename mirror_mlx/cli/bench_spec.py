@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mirror_mlx.cli import flags
-from mirror_mlx.cli.measuring import add_counts, parameters, rounded
+from mirror_mlx.cli.measuring import add_counts, for_tables, parameters, rounded
 
 DESCRIPTION = """\
 What is it worth? mlx-lm's plain and speculative decoding, unchanged, and every method of this runtime answer the same
@@ -22,7 +22,6 @@ questions in turn: one process, the same target, type and cores. Spec-Bench's pr
                      results.jsonl, summary.json, table.md and spec.png
 """
 PICTURE = "spec.png"
-_WIDTH = 200  # characters of the widest table
 _QUIET = 60  # seconds between lines about progress where there is no terminal
 
 
@@ -161,13 +160,11 @@ def _write(folder: Path, found: dict[str, Any]) -> None:
 
 
 def _print(found: dict[str, Any]) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     from mirror_mlx.bench.spec_tables import remarks, setup, tables, verdict
 
-    console = Console(highlight=False, soft_wrap=True, markup=False)
-    console.width = max(console.width, _WIDTH)  # a figure that is cut off is none
+    console = for_tables(markup=False)
     for line in setup(found):
         console.print(line)
     for table in tables(found):

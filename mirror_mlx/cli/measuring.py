@@ -15,7 +15,9 @@ from mirror_mlx.errors import MirrorError, UsageError
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+    from rich.console import Console
 
+_WIDTH = 220  # characters of the widest table
 _Settings = TypeVar("_Settings", bound="DataclassInstance")
 
 
@@ -137,3 +139,12 @@ def cell(value: Any, form: str) -> str:
     if value is None:
         return "–"
     return {True: "yes", False: "NO"}[value] if isinstance(value, bool) else form.format(value)
+
+
+def for_tables(markup: bool = True) -> "Console":
+    """Where they are printed: wide enough for each, terminal or not. A figure that is cut off is none."""
+    from rich.console import Console
+
+    console = Console(highlight=False, soft_wrap=True, markup=markup)
+    console.width = max(console.width, _WIDTH)
+    return console

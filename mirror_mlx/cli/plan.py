@@ -8,7 +8,7 @@ from contextlib import redirect_stdout
 from typing import Any
 
 from mirror_mlx.cli import flags
-from mirror_mlx.cli.measuring import parameters, rounded
+from mirror_mlx.cli.measuring import for_tables, parameters, rounded
 
 DESCRIPTION = """\
 What is the best way to decode, and what is it worth? From the calibration of a pair on this machine, or of a machine
@@ -72,11 +72,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _print(found: dict[str, Any]) -> None:
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console(highlight=False, soft_wrap=True)
-    console.width = max(console.width, 120)  # a figure that is cut off is none
+    console = for_tables()
     console.print(found["about"])
     table = Table(box=None, padding=(0, 2, 0, 0))
     for title in ("setting", "step ms", "hit ms", "miss ms", "tok/step", "tok/s", "÷ plain"):
@@ -90,11 +88,9 @@ def _print(found: dict[str, Any]) -> None:
 
 
 def _print_paper(found: dict[str, Any]) -> None:
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console(highlight=False, soft_wrap=True)
-    console.width = max(console.width, 120)  # a figure that is cut off is none
+    console = for_tables()
     table = Table(box=None, padding=(0, 2, 0, 0))
     for title in ("target", "task", "vanilla SD", "acceptance", "tok/step", "Mirror", "in the paper", "÷ paper"):
         table.add_column(title, justify="left" if title in ("target", "task") else "right", no_wrap=True)

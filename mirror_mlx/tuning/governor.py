@@ -62,7 +62,8 @@ class Governor:
         self._known = known
         self._beliefs = Beliefs(costs.drafts, holds, backup)
         self._budget = Budget()
-        self._steps, self._stretches, self._checks = 0, Stretches(), Checks(away=not known)
+        self._stretches, self._checks = Stretches(), Checks(away=not known)
+        self._steps = 0  # of speculation, since it began
         self._changed = 0  # in which of them it was last decided to do otherwise
         self._entry = 0.0  # ms lost in the first step of speculation, which has no window, or a short one
         self._doubt = Doubt()

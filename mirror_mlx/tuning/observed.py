@@ -108,7 +108,9 @@ class Observed:
         """A step, where `during` makes so many ms of it: there is more to one than its parts. What that was of another
         kind is long past at some time, and that kind worth another look: in the same mode it is taken to be as now."""
         mode, *_ = kind = fact.setting.kind
-        now = self._steps.setdefault(kind, Ratio(self._more.get(kind, 1.0)))
+        if kind not in self._steps:
+            self._steps[kind] = Ratio(self._more.get(kind, 1.0))
+        now = self._steps[kind]
         now.saw((fact.whole - fact.waited) / max(expected, 1e-9))
         self._latest[mode] = kind
         for other, ratio in self._steps.items():
