@@ -6,7 +6,10 @@ the outcome is known keeps the target waiting, for longer than one over a single
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
+
+from mirror_mlx.tuning.curve import Curve
 
 _COUNTS = (1, 2, 4, 8, 16, 32, 64, 128)
 """Branches of a pass that are looked at, beside all of them."""
@@ -71,18 +74,22 @@ class Prepared:
 class Work:
     """What there is to do.
 
-    own, tapped  roots that the draft names itself, and those that the tap names
-    passes  until a window is whole, on average
-    takes   a pass: over so many branches, of which it is the first one for so many, and the second for so many
-    found   the share of outcomes among the first so many roots
-    single  a pass over one branch, once the outcome is known; None: there are none then, and all are worth beginning
-    width   of a pass; None: it takes all branches
+    own, tapped    roots that the draft names itself, and those that the tap names
+    passes         until a window is whole, on average
+    one            a pass, by what it has to do, in branches that have had several
+    first, second  what a branch's first and second pass have to do, the same way
+    found          the share of outcomes among the first so many roots
+    single         a pass over one branch, once the outcome is known; None: there are none then, and all are worth
+                   beginning
+    width          of a pass; None: it takes all branches
     """
 
     own: int
     tapped: int
     passes: float
-    takes: Callable[[float, float, float], float]
+    one: Curve
+    first: float
+    second: float
     found: Callable[[float], float]
     single: float | None
     width: int | None = None
@@ -94,7 +101,7 @@ class Work:
         spoken   when the tap has
         carried  what the first pass takes besides
 
-        >>> work = Work(8, 0, 3, lambda count, first, second: 9.0 + count, lambda count: 1 - 0.5**count, 10.0)
+        >>> work = Work(8, 0, 3, Curve.of({1: 10.0, 9: 18.0}), 1.0, 1.0, lambda count: 1 - 0.5**count, 10.0)
         >>> work.until(60, begins=10, spoken=0).groups
         (Group(roots=4, passes=3, ended=3), Group(roots=4, passes=2, ended=2))
         """
@@ -102,10 +109,11 @@ class Work:
         while now < verify:
             if joins and now >= spoken:
                 groups, joins = [*groups, Group(joins, 0, 0)], 0
-            first, count = self._unfinished(groups)
-            batch = self._worthwhile(groups, first, count, verify - now) if count else 0
+            first = next((at for at, one in enumerate(groups) if one.passes < self.passes), len(groups))
+            loads = [(one.roots, self._load(one.passes)) for one in groups[first:]]
+            batch = self._worthwhile(groups, first, loads, verify - now) if loads else 0
             if batch:
-                now, carried = now + self._pass(groups, first, batch) + carried, 0.0
+                now, carried = now + self._takes(loads, batch) + carried, 0.0
                 groups = self._done(groups, first, batch)
                 if now <= verify:
                     groups = [Group(one.roots, one.ended, one.ended) for one in groups]
@@ -115,35 +123,34 @@ class Work:
                 break
         return Prepared(tuple(one for one in groups if one.ended), max(now, verify) + carried)
 
-    def _unfinished(self, groups: Sequence[Group]) -> tuple[int, int]:
-        """The first group whose windows are not whole, and how many branches a pass would be over: those of the first
-        are served to their end."""
-        first = next((at for at, one in enumerate(groups) if one.passes < self.passes), len(groups))
-        count = sum(one.roots for one in groups[first:])
-        return first, count if self.width is None else min(count, self.width)
-
-    def _worthwhile(self, groups: Sequence[Group], first: int, count: int, room: float) -> int:
-        """Over how many branches a pass is worth beginning, see `worthwhile`."""
+    def _worthwhile(self, groups: Sequence[Group], first: int, loads: Sequence[tuple[int, float]], room: float) -> int:
+        """Over how many branches a pass is worth beginning, see `worthwhile`: those of the first group whose windows are
+        not whole are served to their end."""
+        count = sum(roots for roots, _ in loads)
+        count = count if self.width is None else min(count, self.width)
         if self.single is None:
             return count
         before = sum(one.roots for one in groups[:first])
+        known = self.found(before) if before else 0.0
         return worthwhile(
-            room, max(1.0, self.passes - groups[first].passes), count, lambda n: self._pass(groups, first, n),
-            lambda n: self.found(before + n) - (self.found(before) if before else 0.0), self.single,
+            room, max(1.0, self.passes - groups[first].passes), count, partial(self._takes, loads),
+            lambda n: self.found(before + n) - known, self.single,
         )  # fmt: skip
 
-    def _pass(self, groups: Sequence[Group], first: int, count: int) -> float:
-        """What one takes over so many branches. Of those that need less than a pass, on average, so many do not."""
-        branches = fresh = second = 0.0
-        for one in groups[first:]:
-            here = min(count, one.roots) * min(1.0, self.passes - one.passes)
-            branches += here
-            if one.passes == 0:
-                fresh += here
-            elif one.passes <= 1:
-                second += here
-            count -= min(count, one.roots)
-        return self.takes(branches, fresh, second)
+    def _load(self, passes: float) -> float:
+        """Of a branch that has had so many. Of those that need less than a pass, on average, so many do not."""
+        each = self.first if passes == 0 else self.second if passes <= 1 else 1.0
+        return each * min(1.0, self.passes - passes)
+
+    def _takes(self, loads: Sequence[tuple[int, float]], count: int) -> float:
+        """What a pass takes over the first so many of these branches."""
+        load = 0.0
+        for roots, each in loads:
+            load += min(count, roots) * each
+            count -= roots
+            if count <= 0:
+                break
+        return self.one.at(load)
 
     def _done(self, groups: Sequence[Group], first: int, count: int) -> list[Group]:
         """Once that has ended."""

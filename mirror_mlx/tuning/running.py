@@ -1,5 +1,6 @@
 """What is believed of the text and the draft: running counts in which what is long past weighs less and less. Pure."""
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -244,7 +245,7 @@ class Ranks:
         self._rates = rates
         if count >= self._STEPS[last]:
             return 1.0 - (1.0 - rates[last]) * float((count / self._STEPS[last]) ** -self._EXPONENT)
-        at = next(i for i, step in enumerate(self._STEPS) if step >= count)
+        at = bisect_left(self._STEPS, count)
         if self._STEPS[at] == count or at == 0:
             return rates[at]
         share = (count - self._STEPS[at - 1]) / (self._STEPS[at] - self._STEPS[at - 1])

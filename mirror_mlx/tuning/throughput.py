@@ -37,18 +37,23 @@ class Setting:
     way: Way = (0, False)
     host: str = ""
 
-    def load(self, branches: float, fresh: float = 0, second: float = 0) -> float:
-        """What a pass over so many branches has to do, in branches that have had several: for so many of them it is the
-        first one, for so many the second.
+    def shares(self) -> tuple[float, float]:
+        """What a branch's first and second pass have to do, beside what later ones do.
 
         A branch takes in what its last pass has proposed, and its streams. The first pass takes in one token, and
         proposes what is left over of the window; with streams that are checked, each token has streams of its own.
         """
         streams, exact = self.way
         if exact:
-            return branches - fresh * streams / (1 + streams)
+            return 1 / (1 + streams), 1.0
         first, whole = first_pass(self.length, 1 + streams), 1 + 2 * streams
-        return branches - fresh * (1 - first / whole) - second * (1 - (first + streams) / whole)
+        return first / whole, (first + streams) / whole
+
+    def load(self, branches: float, fresh: float = 0, second: float = 0) -> float:
+        """What a pass over so many branches has to do, in branches that have had several: for so many of them it is the
+        first one, for so many the second."""
+        in_first, in_second = self.shares()
+        return branches - fresh * (1 - in_first) - second * (1 - in_second)
 
     def carried(self, rows: int) -> float:
         """The same for so many rows of a window, which have no streams."""
@@ -204,9 +209,6 @@ class _Beside:
     def of(
         cls, costs: Costs, draft: DraftCosts, setting: Setting, hits: Callable[[float], float], late: float
     ) -> "_Beside":
-        def takes(branches: float, fresh: float, second: float) -> float:
-            return draft.one.at(setting.load(branches, fresh, second))
-
         whole = costs.verify.at(setting.length + 1) * costs.slower
         if setting.predictor != "draft":
             whole += costs.tap
@@ -216,7 +218,10 @@ class _Beside:
         passes, enough = draft.passes(setting.length), draft.passes(setting.late, setting.length)
         spoken = inf if setting.predictor == "draft" else costs.exits.get(setting.exit_layer, 0.5) * verify
         own = {"draft": setting.roots, "hybrid": setting.roots // 2, "tap": 0}[setting.predictor]
-        work = Work(own, setting.roots - own, passes, takes, hits, single if setting.late else None, draft.width)
+        work = Work(
+            own, setting.roots - own, passes, draft.one, *setting.shares(), hits, single if setting.late else None,
+            draft.width,
+        )  # fmt: skip
         # Where the draft names none, the first pass has the rows of the window with it.
         begins, carried = (late + glue, 0.0) if own else (late, max(0.0, glue - single))
         done = work.until(verify, begins, spoken, carried)
