@@ -89,23 +89,27 @@ class Acceptance:
 
 class Streams:
     """What lookahead streams' proposals are worth beside the main stream's, which would have proposed at the same
-    places: by stream, as a factor on how often those hold.
+    places: by stream, as a factor on the odds of those. (What is easy for one is easy for all: a stream whose proposals
+    hold with 0.7 where the main one's do with 0.85 holds with 0.98 where that one does with 0.99.)
 
     main   the main stream's
-    share  what is believed of all of them before anything was seen
+    share  how often a proposal of theirs holds ÷ one of the main stream's, as believed before anything was seen
 
     >>> seen = Streams(Acceptance(0.8), 2, share=1.0)
-    >>> for accepted in [3, 1] * 60:
+    >>> for accepted in [3, 3, 1, 0] * 60:
     ...     seen.saw(3, 3, accepted)  # windows of one pass
     >>> [round(share, 1) for share in seen.alive(3, 5)]  # the next pass begins with the main stream again
-    [1.0, 0.5, 0.5, 0.5, 0.2]
+    [0.7, 0.5, 0.5, 0.3, 0.2]
     """
 
     _WEIGHT = 4.0
+    _SURE = 0.995
 
     def __init__(self, main: Acceptance, streams: int, share: float) -> None:
-        self._main = main
-        self._held, self._usual = [share * self._WEIGHT] * streams, [self._WEIGHT] * streams
+        self._main, usual = main, main.rate(0)
+        self._held = [self._WEIGHT * share * usual] * streams
+        self._usual = [self._WEIGHT * usual] * streams  # as the main stream would have
+        self._tried = [self._WEIGHT] * streams
 
     def _stream(self, place: int, first: int) -> int:
         """Which one proposed at that place, where the window's first pass has made so many proposals; 0: the main one.
@@ -123,12 +127,21 @@ class Streams:
             else:
                 self._held[stream] = _KEEP * self._held[stream] + held
                 self._usual[stream] = _KEEP * self._usual[stream] + self._main.rate(place)
+                self._tried[stream] = _KEEP * self._tried[stream] + 1
 
     def alive(self, first: int, count: int) -> list[float]:
         """The probability that at least 1, 2, … `count` proposals hold."""
-        factors = [1.0, *(held / max(usual, 1e-9) for held, usual in zip(self._held, self._usual, strict=True))]
-        usual = enumerate(self._main.rates(count))
-        return alive([min(1.0, rate * factors[self._stream(place, first)]) for place, rate in usual], count)
+        found = zip(self._held, self._usual, self._tried, strict=True)
+        factors = [1.0, *(self._odds(held / tried) / self._odds(usual / tried) for held, usual, tried in found)]
+        rates = []
+        for place, rate in enumerate(self._main.rates(count)):
+            factor = factors[self._stream(place, first)]
+            rates.append(factor * rate / (1 - rate + factor * rate))
+        return alive(rates, count)
+
+    def _odds(self, rate: float) -> float:
+        rate = min(max(rate, 1 - self._SURE), self._SURE)
+        return rate / (1 - rate)
 
 
 class Confidence:
