@@ -67,7 +67,7 @@ class Governor:
         self._changed = 0  # in which of them it was last decided to do otherwise
         self._entry = 0.0  # ms lost in the first step of speculation, which has no window, or a short one
         self._doubt = Doubt()
-        self._varying = Varying(reach)
+        self._varying = Varying(reach, costs.drafts)
         self._varied: Setting | None = None  # how the next step is done, if not as decided
         self._rows: Curve | None = None  # what verifying them costs; None: it has searched since
         self._wish = self._setting = Setting("ar")

@@ -1,10 +1,11 @@
 """Steps that are done otherwise now and then: what that costs, and whether more proposals hold, is not known where only
 one thing is ever done. Pure."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from mirror_mlx.tuning.choice import Reach, beside
+from mirror_mlx.tuning.costs import Way
 from mirror_mlx.tuning.throughput import Setting
 
 _VARY = 12  # steps of which one at most is done otherwise
@@ -13,11 +14,11 @@ _VARIED = 0.01  # of the time may be lost by that, in each mode
 
 
 class Varying:
-    """With windows a size longer or shorter; beside the target instead of in turns; or, seldom, with another predictor.
-    The worse it is expected to be, the more rarely."""
+    """With windows a size longer or shorter; beside the target instead of in turns; or, seldom, with another predictor
+    or proposed in another way. The worse it is expected to be, the more rarely."""
 
-    def __init__(self, reach: Reach) -> None:
-        self._reach = reach
+    def __init__(self, reach: Reach, ways: Collection[Way]) -> None:
+        self._reach, self._ways = reach, ways
         self._steps = self._alike = 0
         self._last: dict[str, int] = {}  # in which step, by mode
 
@@ -39,6 +40,9 @@ class Varying:
         if others and (turn % 4 < 2 if setting.mode == "sd" else turn % 8 == 0):
             named = (beside(self._reach, setting, predictor) for predictor in others)
             return max((replace(one, roots=n) for one in named for n in self._reach.counts()), key=rate)
+        ways = [replace(setting, way=way) for way in self._ways if way != setting.way]
+        if ways and turn % 8 == 4:
+            return max(ways, key=rate)
         place = lengths.index(setting.length) + (1 if turn % 2 else -1)
         length = lengths[min(max(place, 0), len(lengths) - 1)]
         late = length if setting.mode == "sd" else min(length, setting.late)
