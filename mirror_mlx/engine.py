@@ -247,6 +247,7 @@ class Engine:
             if self._rendezvous is not None:
                 self._rendezvous.cancel()
             elapsed = time.perf_counter() - (first or started)
+            policy.answered(count)
             account = policy.account()
             speed = (count - 1) / elapsed if count > 1 else 0.0
             self.stats = replace(

@@ -48,7 +48,7 @@ class Whim:
     def __init__(self, seed, ways=((0, False),), exits=(1, 2, 3), hosts=("",)):
         self._random = random.Random(seed)
         self._ways, self._exits, self._hosts = ways, exits, hosts
-        self.facts = []
+        self.facts, self.answers = [], []
 
     def _setting(self):
         pick = self._random.choice
@@ -99,6 +99,9 @@ class Whim:
 
     def failed(self):
         pass
+
+    def answered(self, tokens):
+        self.answers.append(tokens)
 
     def account(self):
         return Account("a whim")
@@ -237,6 +240,7 @@ def test_facts_are_what_happened():
     assert any(isinstance(fact, tuple) for fact in whim.facts)
     assert all(length == accepted for length, accepted in (f for f in whim.facts if isinstance(f, tuple)))
     assert sum(stats.tokens_by_mode.values()) == COUNT
+    assert whim.answers == [COUNT]
     assert stats.setting == "a whim"
 
 

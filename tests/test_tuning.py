@@ -182,6 +182,38 @@ def test_a_step_that_ends_after_speculation_was_given_up_changes_nothing():
     assert policy.ask().plain > 0
 
 
+@given(alpha=st.floats(0.1, 1.0), length=st.integers(1, 15), answer=st.integers(30, 300))
+def test_an_answer_takes_as_many_steps_as_if_its_end_wasted_so_much(alpha, length, answer):
+    """Beside counting them, for answers of all lengths up to twice as many tokens."""
+
+    class Short(World):
+        def answer(self):
+            return answer
+
+    alive = World(worlds.costs(), alpha).alive(length)
+    ends = [before - after for before, after in zip([1.0, *alive], [*alive, 0.0], strict=True)]  # after 1, 2, … tokens
+    steps = [0.0]
+    for left in range(1, 2 * answer):
+        steps.append(1 + sum(share * steps[max(0, left - took)] for took, share in enumerate(ends, 1)))
+    mean = sum(steps[1:]) / (len(steps) - 1)
+    said = predict(worlds.costs(), Setting("sd", length, length), Short(worlds.costs(), alpha))
+    assert answer / said.tokens == pytest.approx(mean, rel=0.005)
+
+
+def test_where_answers_are_short_windows_are():
+    """Of two lengths that are nearly as good for a long text, that one whose last step wastes less."""
+    world, chosen = World(worlds.costs(one=8.0, rows=0.2), 0.95), {}
+    for answer in (20, 2000):
+        governor = Governor(world.costs, REACH, {(0, False): 0.88})
+        for _ in range(20):
+            governor.answered(answer)
+        play(governor, world, 500)
+        chosen[answer] = governor.setting
+    assert chosen[20].length < chosen[2000].length
+    governor.answered(0)
+    assert governor.setting == chosen[2000], "a request that failed says nothing"
+
+
 def test_windows_are_cut_where_a_row_costs_more_than_it_brings():
     flat, steep = (Governor(worlds.costs(rows=rows), REACH, {(0, False): 0.8}) for rows in (0.001, 0.6))
     sure = [0.95, 0.9, 0.3, 0.2, 0.2]
@@ -441,7 +473,7 @@ def test_nor_is_one_in_which_the_draft_slowed_the_target(slower):
 def reached(true, believed):
     """Of the best setting, of tokens that come late, where costs are believed to be others than they are."""
     shares = []
-    for seed in range(6):
+    for seed in range(16):
         world = World(true, 0.8, seed=seed)
         _, said = play(Governor(believed, REACH, {(0, False): 0.6}), world, 2500)
         rate = best(true, REACH, lambda setting, world=world: world)[1].rate

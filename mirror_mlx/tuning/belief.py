@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from math import inf
 from statistics import fmean
 
 from mirror_mlx.messages import PREDICTORS, Predictor, first_pass
@@ -11,6 +12,8 @@ from mirror_mlx.tuning.running import Acceptance, Confidence, Ranks, Streams, al
 from mirror_mlx.tuning.throughput import Setting
 
 _LONGEST = 16  # proposals of a window, most often
+_ANSWER, _WEIGHT = 512.0, 0.25  # tokens of an answer, before there was one, and how many answers that counts for
+_KEEP = 0.9  # of the answers before, with each newer one
 _HOPE = 1.08  # times: calibration compares few, and what is taken for too bad is never tried, nor found to be better
 
 
@@ -33,6 +36,9 @@ class Chance:
     def backup(self, count: int) -> float:
         return 0.0
 
+    def answer(self) -> float:
+        return inf
+
 
 class Expected(Chance):
     """Proposals hold with one probability, and hits go with roots as they do anywhere (see `running.Ranks`).
@@ -47,10 +53,17 @@ class Expected(Chance):
 
 
 class Believed:
-    """A `throughput.Belief`: acceptance, hits under one predictor, and what is proposed without a model."""
+    """A `throughput.Belief`: acceptance, hits under one predictor, what is proposed without a model, and how long an
+    answer is."""
 
-    def __init__(self, alive: Callable[[int], Sequence[float]], ranks: Ranks, proposer: "_Proposer") -> None:
-        self.alive, self.hits = alive, ranks.hits
+    def __init__(
+        self,
+        alive: Callable[[int], Sequence[float]],
+        ranks: Ranks,
+        proposer: "_Proposer",
+        answer: Callable[[], float],
+    ) -> None:
+        self.alive, self.hits, self.answer = alive, ranks.hits, answer
         self.filled = proposer.filled
         self.backup = proposer.backup
 
@@ -77,10 +90,11 @@ class Beliefs:
         self._sure = {trusted(way): Confidence() for way in (*ways, (0, False))}
         self._ranks: dict[Predictor, Ranks] = {predictor: Ranks() for predictor in PREDICTORS}
         self._proposer = _Proposer(backup)
+        self._answers = (_WEIGHT * _ANSWER, _WEIGHT)  # tokens in all, and how many
         self._made: Setting | None = None  # what the next window was asked for with, if it came from a step
 
     def of(self, setting: Setting) -> Believed:
-        return Believed(partial(self._alive, setting), self._ranks[setting.predictor], self._proposer)
+        return Believed(partial(self._alive, setting), self._ranks[setting.predictor], self._proposer, self._answer)
 
     def _alive(self, setting: Setting, count: int) -> Sequence[float]:
         """The same list serves many settings: a decision looks at a hundred of them."""
@@ -90,6 +104,14 @@ class Beliefs:
             of = partial(self._streams[streams].alive, first) if streams in self._streams else self._main.alive
             self._lists[streams, first] = found = of(max(count, _LONGEST))
         return found[:count]
+
+    def _answer(self) -> float:
+        tokens, count = self._answers
+        return tokens / count
+
+    def answered(self, tokens: int) -> None:
+        """An answer has ended."""
+        self._answers = _KEEP * self._answers[0] + tokens, _KEEP * self._answers[1] + 1
 
     def sure(self, way: Way) -> Confidence:
         """What the draft's own probabilities are worth."""

@@ -124,8 +124,8 @@ class Work:
         return Prepared(tuple(one for one in groups if one.ended), max(now, verify) + carried)
 
     def _worthwhile(self, groups: Sequence[Group], first: int, loads: Sequence[tuple[int, float]], room: float) -> int:
-        """Over how many branches a pass is worth beginning, see `worthwhile`: those of the first group whose windows are
-        not whole are served to their end."""
+        """Over how many branches a pass is worth beginning, see `worthwhile`: those of the first group whose windows
+        are not whole are served to their end."""
         count = sum(roots for roots, _ in loads)
         count = count if self.width is None else min(count, self.width)
         if self.single is None:

@@ -297,6 +297,11 @@ class Governor:
         """The draft died, or was silent for too long."""
         self.park("the draft failed")
 
+    def answered(self, tokens: int) -> None:
+        """A request is over. What wastes less at the end is worth more where answers are short."""
+        if tokens > 0:
+            self._beliefs.answered(tokens)
+
     def account(self) -> Account:
         """What was decided since the last time this was asked."""
         tried, self._tried = tuple(self._tried), []

@@ -102,6 +102,10 @@ class Moving:
         self._active.failed()
         self._look_out(stretched=True)
 
+    def answered(self, tokens: int) -> None:
+        for governor in self._governors.values():
+            governor.answered(tokens)
+
     def account(self) -> Account:
         self._hear()
         tried, self._tried = tuple(self._tried), []

@@ -152,6 +152,9 @@ class Policy(Protocol):
     def failed(self) -> None:
         """The draft died, or was silent for too long."""
 
+    def answered(self, tokens: int) -> None:
+        """A request is over, in which so many were decoded."""
+
     def account(self) -> Account:
         """What was decided since the last time this was asked."""
 
@@ -201,6 +204,9 @@ class Fixed:
 
     def failed(self) -> None:
         self._setting = Setting("ar")
+
+    def answered(self, tokens: int) -> None:
+        pass
 
     def account(self) -> Account:
         return Account(str(self._setting))

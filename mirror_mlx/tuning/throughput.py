@@ -102,10 +102,6 @@ class Prediction:
         """What it saves of the time that plain decoding takes for as many tokens, so much for each; 0: nothing."""
         return max(0.0, self.tokens * plain - self.step)
 
-    def times(self, factor: float) -> "Prediction":
-        """Of steps that take so many times as long."""
-        return Prediction(self.step * factor, self.tokens, self.hit * factor, self.miss * factor, self.share)
-
 
 class Belief(Protocol):
     """What the text and the draft decide: see `running`."""
@@ -121,6 +117,9 @@ class Belief(Protocol):
         """How many tokens hold of a window of what proposes at no cost, where the draft has none; 0: there is no such
         thing."""
 
+    def answer(self) -> float:
+        """How many tokens an answer has; inf: it does not end."""
+
 
 def predict(costs: Costs, setting: Setting, belief: Belief) -> Prediction:
     """Tokens and time of a step.
@@ -130,6 +129,7 @@ def predict(costs: Costs, setting: Setting, belief: Belief) -> Prediction:
     ...     def alive(self, count): return [0.8**i for i in range(1, count + 1)]
     ...     def hits(self, count): return 0.9
     ...     def backup(self, count): return 0.0
+    ...     def answer(self): return inf
     >>> draft = DraftCosts(Curve.of({1: 10.0}), Curve.of({1: 10.0}), tokens=2.0)
     >>> costs = Costs(plain=100.0, verify=Curve.of({1: 100.0, 8: 110.0}), drafts={(0, False): draft})
     >>> mirror = predict(costs, Setting("mirror", 7, 7, 16, "draft"), Sure())
@@ -140,7 +140,20 @@ def predict(costs: Costs, setting: Setting, belief: Belief) -> Prediction:
     """
     if setting.mode == "ar":
         return Prediction(costs.plain, 1.0, miss=costs.plain)
-    return _of_parts(costs, setting, belief).times(costs.more.get(setting.kind, 1.0))
+    said = _of_parts(costs, setting, belief)
+    tokens, factor = said.tokens * _wanted(setting, belief), costs.more.get(setting.kind, 1.0)
+    return Prediction(said.step * factor, tokens, said.hit * factor, said.miss * factor, said.share)
+
+
+def _wanted(setting: Setting, belief: Belief) -> float:
+    """The share of a step's tokens that are wanted: an answer ends somewhere among those of its last step, which takes
+    no less for that. (What is left of an interval, on average, where a point falls that knows nothing of it.)"""
+    if (answer := belief.answer()) == inf:
+        return 1.0
+    alive = belief.alive(setting.late if setting.mode == "sd" else setting.length)
+    mean = 1 + sum(alive)
+    squares = 1 + sum((2 * place + 1) * share for place, share in enumerate(alive, 1))
+    return answer / (answer + (squares / mean - 1) / 2)
 
 
 def _of_parts(costs: Costs, setting: Setting, belief: Belief) -> Prediction:
