@@ -124,6 +124,10 @@ class Beliefs:
         others = fact.by in ("lookup", "rest")  # not the draft's, or nobody says of which of its streams they are
         if (fact.length or fact.confidences) and not (others and self._drafts):
             self._compared(made.way, made.length, fact.length, fact.accepted, fact.confidences)
+        streams, checked = fact.setting.way
+        if checked and streams in self._streams and fact.passes > 1:
+            self._lists.clear()
+            self._streams[streams].checked(fact.passes - 1, fact.drafted - fact.passes)
         if fact.opened:
             self._named(fact)
 

@@ -28,6 +28,23 @@ def _outcomes(length: int, accepted: int, beyond: float | None) -> list[float]:
     return found if beyond is None or accepted < length else [*found, beyond]
 
 
+def _agreement(share: float, streams: int) -> float:
+    """How often one stream agrees with the main one, where on average so large a share of them does, up to the first
+    that does not.
+
+    >>> [round(_agreement(share, 2), 2) for share in (0.0, 0.375, 1.0)]
+    [0.0, 0.5, 1.0]
+    """
+    low, high = share, share ** (1 / streams) if share else 0.0
+    for _ in range(20):
+        middle = (low + high) / 2
+        if sum(alive([middle], streams)) < share * streams:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
 class Acceptance:
     """How often a proposal holds, by its place in the window, given that those before it did.
 
@@ -128,6 +145,17 @@ class Streams:
                 self._held[stream] = _KEEP * self._held[stream] + held
                 self._usual[stream] = _KEEP * self._usual[stream] + self._main.rate(place)
                 self._tried[stream] = _KEEP * self._tried[stream] + 1
+
+    def checked(self, passes: int, held: int) -> None:
+        """So many passes of a draft that checks its streams found so many of their proposals to be what the main stream
+        says itself: as often as that they hold where it does."""
+        share = _agreement(min(1.0, held / (passes * len(self._held))), len(self._held))
+        for stream in range(len(self._held)):
+            count, usual = passes * share**stream, self._main.rate(0)
+            keep = _KEEP**count
+            self._held[stream] = keep * self._held[stream] + count * share * usual
+            self._usual[stream] = keep * self._usual[stream] + count * usual
+            self._tried[stream] = keep * self._tried[stream] + count
 
     def alive(self, first: int, count: int) -> list[float]:
         """The probability that at least 1, 2, … `count` proposals hold."""
