@@ -119,6 +119,7 @@ class Streams:
     [0.7, 0.5, 0.5, 0.3, 0.2]
     """
 
+    _KEEP = 0.99  # longer than of a text: it is the draft's, more than the text's
     _WEIGHT = 4.0
     _SURE = 0.995
 
@@ -142,9 +143,9 @@ class Streams:
             if stream < 0:
                 self._main.counted(place, held)
             else:
-                self._held[stream] = _KEEP * self._held[stream] + held
-                self._usual[stream] = _KEEP * self._usual[stream] + self._main.rate(place)
-                self._tried[stream] = _KEEP * self._tried[stream] + 1
+                self._held[stream] = self._KEEP * self._held[stream] + held
+                self._usual[stream] = self._KEEP * self._usual[stream] + self._main.rate(place)
+                self._tried[stream] = self._KEEP * self._tried[stream] + 1
 
     def checked(self, passes: int, held: int) -> None:
         """So many passes of a draft that checks its streams found so many of their proposals to be what the main stream
@@ -152,7 +153,7 @@ class Streams:
         share = _agreement(min(1.0, held / (passes * len(self._held))), len(self._held))
         for stream in range(len(self._held)):
             count, usual = passes * share**stream, self._main.rate(0)
-            keep = _KEEP**count
+            keep = self._KEEP**count
             self._held[stream] = keep * self._held[stream] + count * share * usual
             self._usual[stream] = keep * self._usual[stream] + count * usual
             self._tried[stream] = keep * self._tried[stream] + count
