@@ -189,9 +189,10 @@ def test_windows_of_streams_tell_what_the_main_stream_alone_is_worth():
     assert beliefs.of(main).alive(4)[3] > 0.5 > beliefs.of(trust).alive(4)[3]
 
 
-@pytest.mark.parametrize(("drafted", "low", "high"), [(7, 0.99, 1.0), (5, 0.55, 0.75), (3, 0.0, 0.2)])
+@pytest.mark.parametrize(("drafted", "low", "high"), [(7, 0.99, 1.0), (5, 0.55, 0.75), (3, 0.0, 0.2), (2, 0.0, 0.2)])
 def test_streams_that_are_checked_tell_what_they_are_worth_unchecked(drafted, low, high):
-    """Three passes bring seven proposals where every stream says what the main one does, and three where none does."""
+    """Three passes bring seven proposals where every stream says what the main one does, three where none does, and two
+    where one pass brought nothing."""
     checks, trusts = (Setting("mirror", 7, 7, 16, "draft", way=(2, exact)) for exact in (True, False))
     beliefs = Beliefs([(2, True), (2, False)], {(2, True): 0.9, (2, False): 0.6}, False)
     chance = random.Random(5)

@@ -125,7 +125,7 @@ class Beliefs:
         if (fact.length or fact.confidences) and not (others and self._drafts):
             self._compared(made.way, made.length, fact.length, fact.accepted, fact.confidences)
         streams, checked = fact.setting.way
-        if checked and streams in self._streams and fact.passes > 1:
+        if checked and streams in self._streams and fact.passes > 1 and not fact.ends:
             self._lists.clear()
             self._streams[streams].checked(fact.passes - 1, fact.drafted - fact.passes)
         if fact.opened:

@@ -150,7 +150,7 @@ class Streams:
     def checked(self, passes: int, held: int) -> None:
         """So many passes of a draft that checks its streams found so many of their proposals to be what the main stream
         says itself: as often as that they hold where it does."""
-        share = _agreement(min(1.0, held / (passes * len(self._held))), len(self._held))
+        share = _agreement(min(max(0.0, held / (passes * len(self._held))), 1.0), len(self._held))
         for stream in range(len(self._held)):
             count, usual = passes * share**stream, self._main.rate(0)
             keep = self._KEEP**count
