@@ -143,20 +143,22 @@ class Streams:
             if stream < 0:
                 self._main.counted(place, held)
             else:
-                self._held[stream] = self._KEEP * self._held[stream] + held
-                self._usual[stream] = self._KEEP * self._usual[stream] + self._main.rate(place)
-                self._tried[stream] = self._KEEP * self._tried[stream] + 1
+                self._counted(stream, 1, held, self._main.rate(place))
+
+    def _counted(self, stream: int, count: float, held: float, usual: float) -> None:
+        """So many of a stream's proposals, what share of them held, and would have of the main stream's."""
+        keep = self._KEEP**count
+        self._held[stream] = keep * self._held[stream] + count * held
+        self._usual[stream] = keep * self._usual[stream] + count * usual
+        self._tried[stream] = keep * self._tried[stream] + count
 
     def checked(self, passes: int, held: int) -> None:
         """So many passes of a draft that checks its streams found so many of their proposals to be what the main stream
         says itself: as often as that they hold where it does."""
         share = _agreement(min(max(0.0, held / (passes * len(self._held))), 1.0), len(self._held))
+        usual = self._main.rate(0)
         for stream in range(len(self._held)):
-            count, usual = passes * share**stream, self._main.rate(0)
-            keep = self._KEEP**count
-            self._held[stream] = keep * self._held[stream] + count * share * usual
-            self._usual[stream] = keep * self._usual[stream] + count * usual
-            self._tried[stream] = keep * self._tried[stream] + count
+            self._counted(stream, passes * share**stream, share * usual, usual)
 
     def alive(self, first: int, count: int) -> list[float]:
         """The probability that at least 1, 2, … `count` proposals hold."""

@@ -140,24 +140,24 @@ def predict(costs: Costs, setting: Setting, belief: Belief) -> Prediction:
     """
     if setting.mode == "ar":
         return Prediction(costs.plain, 1.0, miss=costs.plain)
-    said = _of_parts(costs, setting, belief)
-    tokens, factor = said.tokens * _wanted(setting, belief), costs.more.get(setting.kind, 1.0)
+    alive = belief.alive(setting.length)
+    said = _of_parts(costs, setting, belief, alive)
+    wanted = _wanted(belief.answer(), alive[: setting.late] if setting.mode == "sd" else alive)
+    tokens, factor = said.tokens * wanted, costs.more.get(setting.kind, 1.0)
     return Prediction(said.step * factor, tokens, said.hit * factor, said.miss * factor, said.share)
 
 
-def _wanted(setting: Setting, belief: Belief) -> float:
+def _wanted(answer: float, alive: Sequence[float]) -> float:
     """The share of a step's tokens that are wanted: an answer ends somewhere among those of its last step, which takes
     no less for that. (What is left of an interval, on average, where a point falls that knows nothing of it.)"""
-    if (answer := belief.answer()) == inf:
+    if answer == inf:
         return 1.0
-    alive = belief.alive(setting.late if setting.mode == "sd" else setting.length)
     mean = 1 + sum(alive)
     squares = 1 + sum((2 * place + 1) * share for place, share in enumerate(alive, 1))
     return answer / (answer + (squares / mean - 1) / 2)
 
 
-def _of_parts(costs: Costs, setting: Setting, belief: Belief) -> Prediction:
-    alive = belief.alive(setting.length)
+def _of_parts(costs: Costs, setting: Setting, belief: Belief, alive: Sequence[float]) -> Prediction:
     draft = costs.drafts.get(setting.way)
     if draft is None:
         filled = belief.filled()

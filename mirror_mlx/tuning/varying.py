@@ -40,8 +40,7 @@ class Varying:
         if others and (turn % 4 < 2 if setting.mode == "sd" else turn % 8 == 0):
             named = (beside(self._reach, setting, predictor) for predictor in others)
             return max((replace(one, roots=n) for one in named for n in self._reach.counts()), key=rate)
-        ways = [replace(setting, way=way) for way in self._ways if way != setting.way]
-        if ways and turn % 8 == 4:
+        if turn % 8 == 4 and (ways := [replace(setting, way=way) for way in self._ways if way != setting.way]):
             return max(ways, key=rate)
         place = lengths.index(setting.length) + (1 if turn % 2 else -1)
         length = lengths[min(max(place, 0), len(lengths) - 1)]
