@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from mirror_mlx.tuning.belief import Chance, Expected
 from mirror_mlx.tuning.costs import Costs
+from mirror_mlx.tuning.inverse import inverse
 from mirror_mlx.tuning.machine import Machine, Models, costs
 from mirror_mlx.tuning.throughput import Setting, predict
 
@@ -58,9 +59,7 @@ def rows(machine: Machine = MACHINE, hits: float = 0.9) -> Iterator[Row]:
 
 
 def _acceptance(found: Costs, speedup: float) -> float:
-    low, high = 0.0, 0.999
-    for _ in range(40):
-        middle = (low + high) / 2
-        got = predict(found, Setting("sd", LENGTH, LENGTH), Chance([middle])).rate * found.plain
-        low, high = (middle, high) if got < speedup else (low, middle)
-    return (low + high) / 2
+    def gain(acceptance: float) -> float:
+        return predict(found, Setting("sd", LENGTH, LENGTH), Chance([acceptance])).rate * found.plain
+
+    return inverse(gain, speedup, 0.0, 0.999)

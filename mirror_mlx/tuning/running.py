@@ -4,6 +4,8 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import pairwise
 
+from mirror_mlx.tuning.inverse import inverse
+
 _KEEP = 0.97
 """Of a count, each time there is a newer one: half of it is forgotten in 23."""
 
@@ -35,14 +37,8 @@ def _agreement(share: float, streams: int) -> float:
     >>> [round(_agreement(share, 2), 2) for share in (0.0, 0.375, 1.0)]
     [0.0, 0.5, 1.0]
     """
-    low, high = share, share ** (1 / streams) if share else 0.0
-    for _ in range(20):
-        middle = (low + high) / 2
-        if sum(alive([middle], streams)) < share * streams:
-            low = middle
-        else:
-            high = middle
-    return high
+    highest = share ** (1 / streams) if share else 0.0
+    return inverse(lambda rate: sum(alive([rate], streams)), share * streams, share, highest, halvings=20)
 
 
 class Acceptance:
