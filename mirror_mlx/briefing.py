@@ -38,6 +38,7 @@ class Briefing:
         late = setting.late > 0 and o.fallback == "jit"  # else each pass is worth beginning
         return Plan(
             window=window.tokens,
+            beyond=window.beyond,
             length=max(0, min(setting.length, room)),
             vocab_size=self._target.vocab_size,
             predictor=None if serial else setting.predictor,

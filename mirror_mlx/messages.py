@@ -88,6 +88,7 @@ class Window:
     confidences  how likely the draft finds each of them, in [0, 1], and then those that were cut off; empty: it does
                  not say
     laws         what each was drawn from, where proposals are accepted by rejection sampling; empty: they were given
+    beyond       what the draft takes to follow it, if all of it holds, as far as it has an idea
     passes       of the draft that made it
     """
 
@@ -95,15 +96,18 @@ class Window:
     source: Source = "none"
     confidences: tuple[float, ...] = ()
     laws: tuple[Any, ...] = field(default=(), compare=False, repr=False)
+    beyond: tuple[int, ...] = field(default=(), compare=False, repr=False)
     passes: int = field(default=0, compare=False, repr=False)
 
     def cut(self, length: int) -> "Window":
         """Its first `length` proposals.
 
-        >>> Window((5, 6, 7), "hit").cut(2)
-        Window(tokens=(5, 6), source='hit', confidences=())
+        >>> shorter = Window((5, 6, 7), "hit").cut(2)
+        >>> shorter, shorter.beyond
+        (Window(tokens=(5, 6), source='hit', confidences=()), (7,))
         """
-        return Window(self.tokens[:length], self.source, self.confidences, self.laws[:length], self.passes)
+        beyond = self.tokens[length:] + self.beyond
+        return Window(self.tokens[:length], self.source, self.confidences, self.laws[:length], beyond, self.passes)
 
     def after(self, tokens: Sequence[int]) -> "Window | None":
         """What is left of it where the text has gone on so; None: it has gone on otherwise, or nothing is left.
@@ -114,7 +118,7 @@ class Window:
         done = len(tokens)
         if self.tokens[:done] != tuple(tokens) or len(self.tokens) <= done:
             return None
-        return Window(self.tokens[done:], "rest", self.confidences[done:], self.laws[done:])
+        return Window(self.tokens[done:], "rest", self.confidences[done:], self.laws[done:], self.beyond)
 
 
 @dataclass(frozen=True, slots=True)

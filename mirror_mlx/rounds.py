@@ -13,7 +13,7 @@ arrive at any time and in any order: the tap and the outcome come from the other
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any
+from typing import Any, NamedTuple
 
 from mirror_mlx.messages import Candidates, Fallback, Key, Outcome, Predictor, Root, Source, Window
 from mirror_mlx.outcomes import allocate, rank, roots
@@ -31,10 +31,15 @@ class State(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Glue:
-    """Write trunk rows for the pending token and the first `rows - 1` proposals; name so many candidates of each."""
+    """Write trunk rows for the pending token and the first `rows - 1` proposals; name so many candidates of each.
+
+    root   opened and served by the same pass, `after` being what its window is taken to begin with; None: nothing is
+    """
 
     rows: int
     candidates: int
+    root: Root | None = None
+    after: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +77,7 @@ class Plan:
     """What one step may do.
 
     window      the proposals now under verification
+    beyond      what the draft takes to follow them, if all hold
     length      how many tokens the next window may have
     fan_out     so many of the draft's own roots of each row; None: by their scores
     late        so many are enough once the outcome is known; None: all of them
@@ -97,6 +103,15 @@ class Plan:
     stops: Collection[int] = ()
     due: Due | None = None
     pooling: Pooling | None = None
+    beyond: tuple[int, ...] = ()
+
+
+class _Joined(NamedTuple):
+    """The first root, and what the pass over the window's rows brought for it."""
+
+    root: Root
+    proposed: Mapping[Key, Sequence[int]]
+    besides: tuple[Mapping[Key, Sequence[Any]], ...]
 
 
 class Round:
@@ -113,6 +128,7 @@ class Round:
         self._pooled: Pooled | None = None
         self._own: frozenset[Key] = frozenset()
         self._unopened: list[Root] = []
+        self._joined: _Joined | None = None
         self._source: Source | None = None
         self._missed = False
         from_tap = plan.predictor in ("tap", "hybrid") and plan.tap
@@ -165,9 +181,22 @@ class Round:
         if candidates is not None and self._draft_budget:
             self._draft = candidates
             self._queue(candidates, self._draft_budget, self.plan.fan_out)
-            self._own = frozenset(root.key for root in self._unopened)
+        if self._joined is not None and self._joined.root.key not in self._queued:
+            self._unopened = [*self._unopened[: self._draft_budget - 1], self._joined.root]
+        self._own = frozenset(self._queued)
         if self._tap is not None:
             self._queue(self._both(self._tap), self.plan.max_roots - len(self._unopened))
+
+    def joined(
+        self,
+        candidates: Candidates | None,
+        root: Root,
+        proposed: Mapping[Key, Sequence[int]],
+        *besides: Mapping[Key, Sequence[Any]],
+    ) -> None:
+        """The same, with a pass over the first root's branch. besides: as of `advanced`."""
+        self._joined = _Joined(root, proposed, besides)
+        self.glued(candidates)
 
     def tapped(self, candidates: Candidates) -> None:
         """The tap has fired."""
@@ -181,9 +210,12 @@ class Round:
 
     def expanded(self, opened: Sequence[Root]) -> None:
         """Branches are open for these roots."""
+        for root in self._unopened or opened:
+            if self._joined is not None and root.key == self._joined.root.key:
+                self._open_joined()
+            else:
+                self.cache.open(root.key)
         self._unopened = []
-        for root in opened:
-            self.cache.open(root.key)
 
     def advanced(
         self,
@@ -191,10 +223,13 @@ class Round:
         proposed: Mapping[Key, Sequence[int]],
         confidences: Mapping[Key, Sequence[float]] = {},
         laws: Mapping[Key, Sequence[Any]] = {},
+        guesses: Mapping[Key, Sequence[int]] = {},
     ) -> None:
         """One pass was made over `asked`; a branch that got nothing is closed."""
         for key in asked:
-            self.cache.extend(key, proposed.get(key, ()), confidences.get(key, ()), laws.get(key, ()))
+            self.cache.extend(
+                key, proposed.get(key, ()), confidences.get(key, ()), laws.get(key, ()), guesses.get(key, ())
+            )
 
     def resolved(self, outcome: Outcome) -> None:
         """Verification has ended."""
@@ -204,18 +239,21 @@ class Round:
 
     # Decision.
 
-    def next(self, at: float = 0.0, width: int | None = None) -> Action:
+    def next(self, at: float = 0.0, width: int | None = None, joins: bool = False) -> Action:
         """at: ms since the step began; width: how many branches a pass takes, the first being served to their end;
-        None: all of them."""
+        None: all of them; joins: whether a pass takes the window's rows and a branch."""
         if self.state is State.FRESH:
             if self.plan.predictor is None and self._outcome is None:
                 return Wait()
-            rows = 1 + (len(self.plan.window) if self._outcome is None else self._outcome.accepted)
-            return Glue(rows, self._wanted if self._outcome is None else 0)
+            if self._outcome is not None:
+                return Glue(1 + self._outcome.accepted, 0)
+            root = self._first if joins else None
+            return Glue(1 + len(self.plan.window), self._wanted, root, self.plan.beyond[1:] if root else ())
         if self._outcome is not None:
             return self._next_settling(self._outcome)
         if self._unopened:
-            return Expand(tuple(self._unopened))
+            joined = None if self._joined is None else self._joined.root.key
+            return Expand(tuple(root for root in self._unopened if root.key != joined))
         keys = self.cache.unfinished[:width]
         if keys and self.plan.due is not None:
             keys = keys[: self.plan.due.branches(at, keys, self.cache)]
@@ -236,6 +274,7 @@ class Round:
         assert self._outcome is not None
         self.state = State.SETTLING
         self._unopened = []
+        self._open_joined()
         key = self._outcome.key
         self._missed = key not in self.cache
         if self.cache.finished(key):
@@ -245,12 +284,33 @@ class Round:
         else:
             self._source = "jit" if self._drafts_late else "empty"
 
+    def _open_joined(self) -> None:
+        """The first root has had a pass before it could be compared with the others."""
+        if self._joined is not None:
+            (root, proposed, besides), self._joined = self._joined, None
+            self.cache.open(root.key)
+            self.advanced([root.key], proposed, *besides)
+
+    @property
+    def _queued(self) -> list[Key]:
+        return [root.key for root in self._unopened]
+
     @property
     def _drafts_late(self) -> bool:
         """Whether proposals are still wanted once the outcome is known."""
         if self._outcome is not None and self._ends(self._outcome.key):
             return False
         return self.plan.fallback == "jit" and self.plan.length > 0 and self.plan.late != 0
+
+    @property
+    def _first(self) -> Root | None:
+        """The outcome that the draft itself expects, before it has seen the window's rows; None: it has no idea, or is
+        not asked."""
+        plan = self.plan
+        if not plan.beyond or not self._draft_budget or plan.length < 1:
+            return None
+        root = Root(len(plan.window), plan.beyond[0], 1.0)
+        return None if self._ends(root.key) or not 0 <= root.token < plan.vocab_size else root
 
     @property
     def _wanted(self) -> int:
@@ -268,7 +328,7 @@ class Round:
         return self._pooled.candidates
 
     def _queue(self, candidates: Candidates, budget: int, fan_out: Sequence[int] | None = None) -> None:
-        taken = {*self.cache.keys, *(root.key for root in self._unopened)}
+        taken = {*self.cache.keys, *self._queued}
         found = roots(candidates, self.plan.window, self.plan.kappa, taken)
         self._unopened += allocate([root for root in found if not self._ends(root.key)], budget, fan_out)
 

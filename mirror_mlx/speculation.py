@@ -21,6 +21,7 @@ class SpeculationCache:
         self._windows: dict[Key, list[int]] = {}
         self._sure: dict[Key, list[float]] = {}
         self._laws: dict[Key, list[Any]] = {}
+        self._beyond: dict[Key, list[int]] = {}
         self._passes: dict[Key, int] = {}
         self._places: dict[Key, int] = {}
         self._open: dict[Key, None] = {}
@@ -54,21 +55,27 @@ class SpeculationCache:
                 self._open[key] = None
 
     def extend(
-        self, key: Key, tokens: Sequence[int], confidences: Sequence[float] = (), laws: Sequence[Any] = ()
+        self,
+        key: Key,
+        tokens: Sequence[int],
+        confidences: Sequence[float] = (),
+        laws: Sequence[Any] = (),
+        guesses: Sequence[int] = (),
     ) -> None:
-        """Add what one draft pass proposed for an open window, how sure it is, and what it drew from; nothing at all
-        closes it."""
+        """Add what one draft pass proposed for an open window, how sure it is, what it drew from, and what it takes to
+        follow; nothing at all closes it."""
         window = self._windows[key]
         # These before the tokens: whoever sees a finished window sees them too.
         self._sure.setdefault(key, []).extend(confidences)
         self._laws.setdefault(key, []).extend(laws)
         self._passes[key] = self._passes.get(key, 0) + 1
-        for token in tokens:
+        for done, token in enumerate(tokens, 1):
             if not 0 <= token < self._vocab_size:
                 self._open.pop(key, None)
                 return
             window.append(int(token))
             if len(window) == self._length or token in self._stops:
+                self._beyond[key] = [*tokens[done:], *guesses]
                 self._open.pop(key, None)
                 return
         if not tokens:
@@ -91,6 +98,7 @@ class SpeculationCache:
             source,
             tuple(sure[: len(tokens)]) if len(sure) >= len(tokens) else (),
             tuple(laws[: len(tokens)]) if len(laws) >= len(tokens) else (),
+            tuple(self._beyond.get(key, ())),
             self._passes.get(key, 0),
         )
 

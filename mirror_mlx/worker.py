@@ -11,7 +11,7 @@ from numbers import Integral
 from typing import Any
 
 from mirror_mlx import threads
-from mirror_mlx.draft.protocol import Confident, Draft, Lawful, Movable, streaming, width_of
+from mirror_mlx.draft.protocol import Confident, Draft, Guessing, Lawful, Movable, joining, streaming, width_of
 from mirror_mlx.jobs import Begin, Close, Job, Pass, Resolved, Start, Tapped, Ticket, Use
 from mirror_mlx.messages import Candidates, Fault, Key
 from mirror_mlx.rounds import Advance, Expand, Glue, Settle, Wait
@@ -161,13 +161,13 @@ class Worker:
         round_, span, step = ticket.round, self._trace.span, ticket.step
         draft, plan = self._draft, ticket.round.plan
         rows = [ticket.tokens[ticket.count - 1], *plan.window]
-        width = width_of(draft)
+        width, joint = width_of(draft), joining(draft, len(rows))
         self._free_since = began = clock()
         pending = 0  # of the trunk's rows
         while True:
             try:
                 self._take_facts(ticket, block=False)
-                action = round_.next((clock() - ticket.began) / 1e6, width)
+                action = round_.next((clock() - ticket.began) / 1e6, width, joint is not None)
                 if isinstance(action, Wait):
                     self._take_facts(ticket, block=True)
                     began = clock()
@@ -175,7 +175,13 @@ class Worker:
             except _Cancelled:
                 draft.commit(0)
                 return
-            if isinstance(action, Glue):
+            if isinstance(action, Glue) and action.root is not None and joint is not None:
+                with span("draft", "pass", step):
+                    found, proposed = joint.join(rows, action.candidates, action.root, action.after)
+                ticket.passes.append(Pass(1, 1, 0, len(rows), clock() - began, False))
+                named = _checked_candidates(found, plan.window)
+                round_.joined(named, action.root, _checked_proposals(proposed), *_besides(draft))
+            elif isinstance(action, Glue):
                 with span("draft", "glue", step):
                     found = draft.glue(rows[: action.rows], action.candidates)
                 round_.glued(_checked_candidates(found, plan.window))
@@ -190,9 +196,7 @@ class Worker:
                     proposed = draft.advance(keys)
                 ticket.passes.append(Pass(len(keys), made.count(0), made.count(1), pending, clock() - began, late))
                 pending = 0
-                sure = draft.confidences if isinstance(draft, Confident) else {}
-                laws = draft.laws if isinstance(draft, Lawful) else {}
-                round_.advanced(keys, _checked_proposals(proposed), sure, laws)
+                round_.advanced(keys, _checked_proposals(proposed), *_besides(draft))
             else:
                 self._settle(ticket, action, rows)
                 return
@@ -226,6 +230,13 @@ class Worker:
                 ticket.round.tapped(job.candidates)
             elif isinstance(job, Resolved) and job.ticket is ticket and ticket.outcome is not None:
                 ticket.round.resolved(ticket.outcome)
+
+
+def _besides(draft: Draft) -> tuple[Mapping[Key, Any], Mapping[Key, Any], Mapping[Key, Any]]:
+    """What it says of its last pass: how sure it is, what it drew from, what it takes to follow."""
+    sure = draft.confidences if isinstance(draft, Confident) else {}
+    laws = draft.laws if isinstance(draft, Lawful) else {}
+    return sure, laws, draft.guesses if isinstance(draft, Guessing) else {}
 
 
 class _NonsenseError(Exception):

@@ -17,7 +17,7 @@ import mlx.core as mx
 
 from mirror_mlx.draft.protocol import Draft
 from mirror_mlx.draft.wrapped import Wrapped
-from mirror_mlx.messages import Candidates, Key
+from mirror_mlx.messages import Candidates, Key, Root
 from mirror_mlx.target.submission import Submission
 
 ROW = 0.015  # of a paced target's one-row forward, for each further row: eight rows take what the inflated one's do
@@ -74,6 +74,13 @@ class PacedDraft(Wrapped):
         self._pending = candidates == 0
         with nullcontext() if self._pending else self._pace:
             return super().glue(tokens, candidates)
+
+    def join(
+        self, tokens: Sequence[int], candidates: int, root: Root, after: Sequence[int] = ()
+    ) -> tuple[Candidates | None, Mapping[Key, Sequence[int]]]:
+        self._pending = False
+        with self._pace:
+            return super().join(tokens, candidates, root, after)
 
     def advance(self, keys: Sequence[Key]) -> Mapping[Key, Sequence[int]]:
         self._pending = False

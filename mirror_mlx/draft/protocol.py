@@ -82,6 +82,29 @@ class Lawful(Protocol):
 
 
 @runtime_checkable
+class Guessing(Protocol):
+    """What a draft says besides that has an idea of what follows its proposals."""
+
+    @property
+    def guesses(self) -> Mapping[Key, Sequence[int]]:
+        """Of the last `advance` or `join`: tokens after those, which are no proposals yet."""
+
+
+@runtime_checkable
+class Joining(Protocol):
+    """What a draft can do besides where a pass over the rows of a window takes a branch for nothing."""
+
+    def joins(self, rows: int) -> bool:
+        """Whether one pass takes so many rows, and a branch."""
+
+    def join(
+        self, tokens: Sequence[int], candidates: int, root: Root, after: Sequence[int] = ()
+    ) -> tuple[Candidates | None, Mapping[Key, Sequence[int]]]:
+        """`glue`, `expand` of this root and `advance` over its branch, in one pass. after: what it is taken to begin
+        with; proposals need not keep to that."""
+
+
+@runtime_checkable
 class Movable(Protocol):
     """What a draft says besides that can run on several hosts."""
 
@@ -107,6 +130,11 @@ class Narrow(Protocol):
 def streaming(draft: Draft) -> Streaming | None:
     """The draft, if it has lookahead streams."""
     return draft if isinstance(draft, Streaming) and draft.trained_streams is not None else None
+
+
+def joining(draft: Draft, rows: int) -> Joining | None:
+    """The draft, if it takes so many rows and a branch in one pass."""
+    return draft if isinstance(draft, Joining) and draft.joins(rows) else None
 
 
 def width_of(draft: Draft) -> int | None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mirror_mlx.draft.protocol import Confident, Draft, Lawful, streaming, width_of
+from mirror_mlx.draft.protocol import Confident, Draft, Guessing, Lawful, joining, streaming, width_of
 from mirror_mlx.messages import Candidates, Key, Root
 from mirror_mlx.sampling import Sampling
 
@@ -28,6 +28,10 @@ class Wrapped:
         return self._draft.laws if isinstance(self._draft, Lawful) else {}
 
     @property
+    def guesses(self) -> Mapping[Key, Sequence[int]]:
+        return self._draft.guesses if isinstance(self._draft, Guessing) else {}
+
+    @property
     def trained_streams(self) -> int | None:
         found = streaming(self._draft)
         return None if found is None else found.trained_streams
@@ -44,6 +48,16 @@ class Wrapped:
 
     def glue(self, tokens: Sequence[int], candidates: int) -> Candidates | None:
         return self._draft.glue(tokens, candidates)
+
+    def joins(self, rows: int) -> bool:
+        return joining(self._draft, rows) is not None
+
+    def join(
+        self, tokens: Sequence[int], candidates: int, root: Root, after: Sequence[int] = ()
+    ) -> tuple[Candidates | None, Mapping[Key, Sequence[int]]]:
+        found = joining(self._draft, len(tokens))
+        assert found is not None
+        return found.join(tokens, candidates, root, after)
 
     def expand(self, roots: Sequence[Root]) -> None:
         self._draft.expand(roots)

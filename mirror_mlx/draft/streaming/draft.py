@@ -54,6 +54,7 @@ class StreamingDraft:
         self._branches: dict[Key, _Branch] = {}
         self.confidences: dict[Key, Sequence[float]] = {}
         self.laws: dict[Key, Sequence[Law]] = {}
+        self.guesses: dict[Key, Sequence[int]] = {}
 
     def use(self, streams: int | None, *, exact: bool = False, length: int | None = None) -> None:
         """From now on propose with so many of the trained streams (None: all; 0: the main stream alone,
@@ -115,6 +116,22 @@ class StreamingDraft:
             done += len(feed.tokens)
         return Candidates(tokens_, probs, own)
 
+    def joins(self, rows: int) -> bool:
+        columns, passed = self._segments.columns, 1 + self.streams
+        mains, branch = (passed, passed**2) if self.exact else (1, passed)
+        return columns is None or (rows + mains <= columns[0] and rows + branch <= columns[1])
+
+    def join(
+        self, tokens: Sequence[int], candidates: int, root: Root, after: Sequence[int] = ()
+    ) -> tuple[Candidates | None, Mapping[Key, Sequence[int]]]:
+        self.glue(tokens, 0)
+        self.expand([root])
+        (glued,) = self._queue()
+        if self.exact:  # which are checked, as any stream's
+            self._branches[root.key].feed += after[: self.streams]
+        self.confidences, self.laws, self.guesses = {}, {}, {}
+        return self._pass([(None, glued), (root.key, self._feed(root.key))], candidates)
+
     def expand(self, roots: Sequence[Root]) -> None:
         for root in roots:
             if root.token < self.vocab_size and root.row < self._glued:
@@ -124,29 +141,39 @@ class StreamingDraft:
         known = [key for key in keys if key in self._branches]
         if not known:
             return {}
-        carry = "every" if self.exact else "last"
         feeds: list[tuple[Key | None, Feed]] = [(None, feed) for feed in self._queue()]
-        for key in known:
-            branch = self._branches[key]
-            limit = None if branch.proposed else self._first - 1
-            feeds.append((key, Feed(branch.trunk, branch.slots, branch.feed, carry, limit)))
+        feeds += [(key, self._feed(key)) for key in known]
         proposed: dict[Key, Sequence[int]] = {}
-        self.confidences, self.laws = {}, {}
+        self.confidences, self.laws, self.guesses = {}, {}, {}
         for group in packed(feeds, self.streams, self._segments.columns):
             if self._segments.full and all(key is not None for key, _ in group):
                 break  # these branches end here; the next step has the slots again
-            proposed |= self._pass(group)
+            proposed |= self._pass(group)[1]
         return proposed
 
-    def _pass(self, group: Sequence[tuple[Key | None, Feed]]) -> dict[Key, Sequence[int]]:
-        """One pass over these feeds; those with a key are branches, and go on."""
+    def _feed(self, key: Key) -> Feed:
+        branch, carry = self._branches[key], "every" if self.exact else "last"
+        return Feed(branch.trunk, branch.slots, branch.feed, carry, None if branch.proposed else self._first - 1)
+
+    def _pass(
+        self, group: Sequence[tuple[Key | None, Feed]], candidates: int = 0
+    ) -> tuple[Candidates | None, dict[Key, Sequence[int]]]:
+        """One pass over these feeds; those with a key are branches, and go on. candidates: wanted of each row of the
+        first feed, which is none."""
         layout = lay_out([feed for _, feed in group], self._segments.used, self.streams)
+        named = layout.mains[0] if candidates else range(0)
         wanted: list[int] = []
         for (key, _), mains, streams in zip(group, layout.mains, layout.streams, strict=True):
             for place, row in enumerate(mains):
                 if key is not None and (self.exact or place == len(mains) - 1):
                     wanted += [row, *streams[place]]
-        said = self._segments.run(layout, wanted)
+        said = self._segments.run(layout, [*named, *wanted])
+        found_ = None
+        if candidates:
+            found_ = said.part(slice(len(named))).candidates(
+                self._sampler, _following(layout, named), group[0][1].tokens[1:], candidates
+            )
+            said = said.part(slice(len(named), None))
         sharp = np.where(layout.stream[wanted] > 0, SHARP, 1.0).astype(np.float32)
         made = said.choose(self._sampler, _following(layout, wanted), sharp) if wanted else Proposals([], [])
         tokens, sure, laws = iter(made.tokens), iter(made.confidences), iter(made.laws or ())
@@ -166,13 +193,14 @@ class StreamingDraft:
                 proposed[key] = [row[0] for row in found[: held + 1]]
                 self.confidences[key] = [row[0] for row in certain[: held + 1]]
                 self.laws[key] = [row[0] for row in drawn[: held + 1] if row]
+                self.guesses[key] = found[held][1:]
                 slots = slots[: held + 1]
             else:
                 proposed[key], self.confidences[key], self.laws[key] = found[0], certain[0], drawn[0]
             branch.slots = [*branch.slots, *slots]
             branch.feed = found[held]
             branch.proposed += len(proposed[key])
-        return proposed
+        return found_, proposed
 
     def commit(self, rows: int) -> None:
         if self._queued and rows:  # nothing was drafted in this step

@@ -1,7 +1,7 @@
 """What a pass says of the tokens that follow its rows: all logits, or the best of each bucket of the vocabulary."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import mlx.core as mx
@@ -17,6 +17,9 @@ from mirror_mlx.sampling import Sampler
 class Predictions(Protocol):
     """Of R rows; `positions` [R] are those of the tokens predicted."""
 
+    def part(self, rows: slice) -> "Predictions":
+        """Of these rows alone."""
+
     def choose(self, sampler: Sampler, positions: Sequence[int], sharp: np.ndarray | None = None) -> Proposals:
         """What each row proposes [R], as full ids. `sharp` [R]: each row's distribution to this power."""
 
@@ -31,6 +34,9 @@ class Full:
     logits: mx.array
     ids: mx.array | None
     vocab_size: int
+
+    def part(self, rows: slice) -> "Full":
+        return replace(self, logits=self.logits[rows])
 
     def choose(self, sampler: Sampler, positions: Sequence[int], sharp: np.ndarray | None = None) -> Proposals:
         logits = self.logits if sharp is None else self.logits * mx.array(sharp)[:, None]
@@ -60,6 +66,9 @@ class Buckets:
     logits: np.ndarray
     sums: np.ndarray
     bucket: np.ndarray
+
+    def part(self, rows: slice) -> "Buckets":
+        return Buckets(self.ids[rows], self.logits[rows], self.sums[rows], self.bucket)
 
     def choose(self, sampler: Sampler, positions: Sequence[int], sharp: np.ndarray | None = None) -> Proposals:
         return propose_of(sampler, self.ids, self._logprobs(sharp), positions, len(self.bucket))
