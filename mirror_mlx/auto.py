@@ -13,7 +13,7 @@ from mlx_lm.generate import wired_limit
 
 from mirror_mlx import storage
 from mirror_mlx.calibration import Found, Report, Wanted, kept, measure
-from mirror_mlx.draft.protocol import Movable, streaming, width_of
+from mirror_mlx.draft.protocol import Movable, joining, streaming, width_of
 from mirror_mlx.messages import Predictor
 from mirror_mlx.options import Options
 from mirror_mlx.prompts import encode
@@ -144,6 +144,7 @@ class Auto:
             ways=self._ways(),
             exits=self._exits(),
             width=lambda: None if draft is None else width_of(draft),
+            joins=lambda: draft is not None and joining(draft, (o.num_draft_tokens or _LONGEST) + 1) is not None,
         )
 
     def _ways(self) -> Sequence[Way]:

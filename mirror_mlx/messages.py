@@ -66,12 +66,19 @@ class Candidates:
 
 
 def first_pass(length: int, each: int) -> int:
-    """How many proposals of a window a draft's first pass makes, whose others make `each`: what those leave over.
+    """How many proposals of a window a draft's first pass makes, whose others make `each`: what those leave over. If
+    that is all but one it makes that too: what is then known beyond the window is the outcome to prepare for first.
 
-    >>> [first_pass(length, 3) for length in (1, 2, 3, 4, 7)]
-    [1, 2, 3, 1, 1]
+    >>> [first_pass(length, 3) for length in (1, 2, 3, 4, 7, 8)]
+    [1, 3, 3, 1, 1, 3]
     """
-    return 1 + (length - 1) % each
+    left = 1 + (length - 1) % each
+    return left + spare(length, each)
+
+
+def spare(length: int, each: int) -> int:
+    """How many proposals such passes make beyond the window: 0 or 1."""
+    return int(each > 1 and length % each == each - 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,6 +78,7 @@ class SpeculationCache:
                 self._beyond[key] = [*tokens[done:], *guesses]
                 self._open.pop(key, None)
                 return
+        self._beyond[key] = list(guesses)
         if not tokens:
             self._open.pop(key, None)
 

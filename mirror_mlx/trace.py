@@ -55,6 +55,14 @@ class StepTrace:
     predictor: str = ""
     place: int | None = None
 
+    @property
+    def guessed(self) -> bool | None:
+        """Whether the draft has known the target's own token when it proposed the window; None: not all of that held,
+        or it had no idea."""
+        if self.outcome.accepted < len(self.window.tokens) or not self.window.beyond:
+            return None
+        return self.window.beyond[0] == self.outcome.token
+
 
 @dataclass(slots=True)
 class Trace:

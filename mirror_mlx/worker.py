@@ -178,7 +178,7 @@ class Worker:
             if isinstance(action, Glue) and action.root is not None and joint is not None:
                 with span("draft", "pass", step):
                     found, proposed = joint.join(rows, action.candidates, action.root, action.after)
-                ticket.passes.append(Pass(1, 1, 0, len(rows), clock() - began, False))
+                ticket.passes.append(Pass(1, int(not action.after), 0, len(rows), clock() - began, False))
                 named = _checked_candidates(found, plan.window)
                 round_.joined(named, action.root, _checked_proposals(proposed), *_besides(draft))
             elif isinstance(action, Glue):

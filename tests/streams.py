@@ -39,3 +39,13 @@ def randomise(model: StreamingModel, seed: int = 0) -> StreamingModel:
     model.update(tree_unflatten(fresh))
     mx.eval(model.parameters())
     return model
+
+
+def agreeing(vocab_size: int) -> StreamingModel:
+    """A model that often agrees with itself: streams that have learnt nothing are never right."""
+    model = tiny(vocab_size=vocab_size)
+    model.stream_embeddings = [0.02 * rows for rows in model.stream_embeddings]
+    for layer in model.tracks[0].model.layers[2:]:
+        layer.self_attn.o_proj.weight = 0.1 * layer.self_attn.o_proj.weight
+    mx.eval(model.parameters())
+    return model

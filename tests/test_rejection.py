@@ -3,12 +3,15 @@
 import mlx.core as mx
 import numpy as np
 import pytest
+import streams
 import zoo
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mirror_mlx
-from mirror_mlx.draft import AutoregressiveDraft, ScriptedDraft
+from mirror_mlx.bench.peers import view
+from mirror_mlx.draft import AutoregressiveDraft, ScriptedDraft, StreamingDraft
+from mirror_mlx.draft.streaming import MlxSegments
 from mirror_mlx.errors import UsageError
 from mirror_mlx.rejection import Law, judge, propose, propose_of
 from mirror_mlx.sampling import Sampler, Sampling
@@ -124,12 +127,18 @@ def first_tokens(model, prompt, sampling, count):
     return found
 
 
-@pytest.mark.parametrize("kind", ["model", "wrong", "right", "lookup", "downweight", "serial", "misses"])
+@pytest.mark.parametrize(
+    "kind", ["model", "wrong", "right", "lookup", "downweight", "serial", "misses", "streams", "checked"]
+)
 def test_the_engine_keeps_the_law_of_its_text(kind):
     """Hits, misses, given proposals, Saguaro sampling: the joint law of the first tokens."""
     model = zoo.tiny("qwen3")
     settings_ = {"num_draft_tokens": 2, "kappa": 3, "max_roots": 12, "accept": "reject", "mode": "mirror"}
-    if kind in ("wrong", "right"):
+    if kind in ("streams", "checked"):  # which know what comes next, and have a pass for that with the window's rows
+        streaming = streams.agreeing(zoo.VOCAB)
+        model, draft = view(streaming.tracks[0]), StreamingDraft(MlxSegments(streaming))
+        settings_ |= {"stream_mode": "exact" if kind == "checked" else "trust", "num_draft_tokens": 3}
+    elif kind in ("wrong", "right"):
         draft = ScriptedDraft(lambda context: 1 if kind == "wrong" else context[-1] % 5)
     elif kind == "lookup":
         draft = mirror_mlx.lookup.PromptLookup()

@@ -1,5 +1,7 @@
 """The state machine of a step, played against a draft that is a table, with facts arriving in every order."""
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -31,6 +33,7 @@ def plans(draw):
         tap=draw(st.booleans()),
         stops=draw(st.frozensets(st.integers(0, V - 1), max_size=3)),
         due=draw(st.none() | st.builds(due, at=st.floats(0, 60), each=st.floats(0, 10))),
+        beyond=tuple(draw(st.lists(st.integers(-1, V), max_size=2))),
     )
 
 
@@ -59,24 +62,34 @@ def test_every_order_of_facts_ends_in_the_right_window(plan, data):
     if plan.tap and plan.predictor in ("tap", "hybrid"):
         facts.insert(0, "tap")
     progress: dict = {}
-    width = data.draw(st.none() | st.integers(1, 4))
+    width, joins = data.draw(st.none() | st.integers(1, 4)), data.draw(st.booleans())
     known = predicted = False
     for _ in range(200):
-        waiting = isinstance(action := round_.next(data.draw(st.floats(0, 60)), width), Wait)
+        waiting = isinstance(action := round_.next(data.draw(st.floats(0, 60)), width, joins), Wait)
         if facts and (waiting or (not isinstance(action, Settle) and data.draw(st.booleans()))):
             fact = facts.pop(0)
             if fact == "tap":
                 round_.tapped(data.draw(candidates(rows)))
             else:
                 known = True
-                predicted = round_.cache.finished(outcome.key) or round_.cache.passes(outcome.key) > 0
+                predicted = round_.cache.finished(outcome.key) or progress.get(outcome.key, 0) > 0
                 round_.resolved(outcome)
             continue
         match action:
             case Glue(count, named):
                 assert 1 <= count <= rows
                 assert count == rows or known
-                round_.glued(data.draw(candidates(rows)) if named else None)
+                said = data.draw(candidates(rows)) if named else None
+                if action.root is None:
+                    round_.glued(said)
+                    continue
+                assert joins
+                assert not known
+                assert plan.predictor in ("draft", "hybrid") or not plan.tap
+                assert action.root.key == (len(plan.window), plan.beyond[0])
+                assert not ends(plan, action.root.key)
+                progress[action.root.key] = 1
+                round_.joined(said, action.root, {action.root.key: [continuation(action.root.key, 0)]})
             case Expand(opened):
                 assert len({root.key for root in opened}) == len(opened)
                 assert known or len(round_.cache) + len(opened) <= plan.max_roots
@@ -104,6 +117,45 @@ def test_every_order_of_facts_ends_in_the_right_window(plan, data):
             case Wait():
                 raise AssertionError("waits although every fact is there")
     raise AssertionError("no end")
+
+
+def test_what_the_draft_expects_has_its_first_pass_with_the_windows_rows():
+    plan = Plan(window=(1, 2), length=3, vocab_size=V, predictor="draft", kappa=2, max_roots=3, beyond=(7, 4))
+    round_ = Round(plan)
+    action = round_.next(joins=True)
+    assert (action.rows, action.candidates, action.root.key, action.after) == (3, 3, (2, 7), (4,))
+    # The others come before it where they are likelier.
+    said = Candidates([[5, 1], [6, 2], [8, 7]], [[0.9, 0.1], [0.9, 0.1], [0.9, 0.1]], [0.1, 0.1])
+    round_.joined(said, action.root, {(2, 7): [4, 5]})
+    opened = round_.next().roots
+    assert (2, 7) not in {root.key for root in opened}
+    round_.expanded(opened)
+    assert len(round_.cache) == 3
+    assert round_.place((2, 7)) == 2
+    assert round_.foreseen((2, 7)) == "draft"
+    assert round_.cache.get((2, 7)) == (4, 5)
+    assert round_.cache.passes((2, 7)) == 1
+    round_.resolved(Outcome(2, 7))
+    assert round_.next() == Advance(((2, 7),))
+
+
+def test_an_outcome_that_comes_before_it_was_compared_with_others_finds_it():
+    plan = Plan(window=(1,), length=2, vocab_size=V, predictor="draft", beyond=(7,))
+    round_ = Round(plan)
+    root = round_.next(joins=True).root
+    round_.joined(Candidates([[5], [6]], [[0.9], [0.9]], [0.5]), root, {root.key: [3, 4]}, {}, {}, {root.key: [9]})
+    round_.resolved(Outcome(1, 7))
+    window = round_.next().window
+    assert (window.tokens, window.source, window.beyond) == ((3, 4), "hit", (9,))
+
+
+def test_nothing_is_expected_where_the_text_ends_or_nobody_asks_the_draft():
+    plan = Plan(window=(1,), length=2, vocab_size=V, predictor="draft", beyond=(7,))
+    for other, joins in (
+        (replace(plan, stops={7}), True), (replace(plan, stops={1}), True), (replace(plan, predictor="tap"), True),
+        (replace(plan, beyond=()), True), (replace(plan, beyond=(V,)), True), (plan, False),
+    ):  # fmt: skip
+        assert Round(other).next(joins=joins).root is None
 
 
 def test_serial_speculation_waits_for_the_outcome_and_glues_only_what_was_accepted():

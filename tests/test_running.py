@@ -119,6 +119,15 @@ def test_who_foresees_nothing_more_is_left_out_whatever_it_takes(own, left):
     assert worth.preferred == left
 
 
+def test_who_foresees_nothing_more_is_not_tried_by_itself():
+    worth, asked = Worth(), []
+    for _ in range(200):
+        asked.append(worth.predictor)
+        worth.saw(asked[-1], 4, {"hybrid": 11.0, "draft": 12.0, "tap": 10.0}[asked[-1]], own=True)
+    assert "tap" not in asked
+    assert worth.preferred == "draft"
+
+
 def test_who_is_named_less_often_may_be_the_faster_one():
     """A tap that foresees half of what the draft does, but spares it most of its passes."""
     worth = Worth()

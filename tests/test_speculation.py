@@ -1,6 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mirror_mlx.messages import Window
 from mirror_mlx.speculation import SpeculationCache
 
 
@@ -20,6 +21,19 @@ def test_windows_hold_only_the_targets_tokens_and_end_with_the_text(length, pass
     wrong = next((i for i, token in enumerate(flat) if not 0 <= token < 10), len(flat))
     end = next((i + 1 for i, token in enumerate(flat) if token in stops), len(flat))
     assert cache.get((0, 1)) == tuple(flat[: min(wrong, end, length)])
+
+
+def test_what_lies_beyond_a_window_is_kept_unless_the_text_ends_with_it():
+    cache = SpeculationCache(3, 10, stops={9})
+    for key in ((0, 1), (0, 2), (0, 3)):
+        cache.open(key)
+    cache.extend((0, 1), [4, 5], guesses=[6])
+    assert cache.window((0, 1), "partial").beyond == (6,)
+    cache.extend((0, 1), [6, 7], guesses=[8])
+    assert cache.window((0, 1), "hit").beyond == (7, 8)
+    cache.extend((0, 2), [4, 9, 5], guesses=[6])
+    assert cache.window((0, 2), "hit") == Window((4, 9), "hit")
+    assert cache.window((0, 3), "jit").beyond == ()
 
 
 def test_a_miss_is_none_and_a_window_without_length_is_finished_at_once():

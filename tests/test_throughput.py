@@ -1,12 +1,15 @@
 """The throughput model beside what it is a model of: the state machine of a step, with set times for everything."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirror_mlx.messages import Candidates, Outcome
+from mirror_mlx.messages import Candidates, Outcome, first_pass
 from mirror_mlx.rounds import Advance, Expand, Glue, Plan, Round, Wait
 from mirror_mlx.tuning import throughput
+from mirror_mlx.tuning.belief import Chance
 from mirror_mlx.tuning.costs import Costs, DraftCosts
 from mirror_mlx.tuning.curve import Curve
 from mirror_mlx.tuning.due import Due
@@ -15,10 +18,10 @@ from mirror_mlx.tuning.throughput import Setting
 VOCAB = 100_000
 
 
-def candidates(rows, first):
+def candidates(rows, first, own=0.8):
     tokens = [[first + 100 * row + place for place in range(60)] for row in range(rows)]
     probs = [[0.3 / (place + 1) for place in range(60)] for _ in range(rows)]
-    return Candidates(tokens, probs, [0.8] * (rows - 1))
+    return Candidates(tokens, probs, [own] * (rows - 1))
 
 
 def hits(count):
@@ -27,10 +30,11 @@ def hits(count):
 
 
 class Step:
-    """Played on two clocks. ends: when the next window is there, by which root the outcome is, or none."""
+    """Played on two clocks. ends: when the next window is there, by which root the outcome is, or none. joint: the
+    draft knows the likeliest one when the step begins."""
 
-    def __init__(self, costs, setting):
-        self.costs, self.setting, self.draft = costs, setting, costs.drafts[setting.way]
+    def __init__(self, costs, setting, joint):
+        self.costs, self.setting, self.draft, self.joint = costs, setting, costs.drafts[setting.way], joint
         self.verify = costs.verify.at(setting.length + 1) * costs.slower
         self.verify += costs.tap if setting.predictor != "draft" else 0.0
 
@@ -40,23 +44,30 @@ class Step:
         due = Due(self.verify, passes, one, setting, hits) if setting.late else None
         plan = Plan(
             tuple(range(setting.length)), setting.length, VOCAB, setting.predictor, kappa=24, max_roots=setting.roots,
-            tap=tap, late=setting.late, due=due,
+            tap=tap, late=setting.late, due=due, beyond=(1000 + 100 * setting.length,) if self.joint else (),
         )  # fmt: skip
         round_, at, pending, spoken = Round(plan), 0.0, 0.0, self.costs.exits[4] * self.verify if tap else None
-        there = {}  # when a window was finished
+        there, first = {}, []  # when a window was finished; the root that had a pass before others were named
         facts = sorted([(self.verify, "outcome"), *([(spoken, "tap")] if tap else [])])
         while True:
             while facts and facts[0][0] <= at:
                 if facts.pop(0)[1] == "tap":
                     round_.tapped(candidates(setting.length + 1, 50_000))
                 else:
-                    key = (0, VOCAB - 1) if place is None else round_.cache.keys[place]
+                    key = (0, VOCAB - 1) if place is None else (round_.cache.keys or first)[place]
                     if round_.cache.finished(key):
                         return max(self.verify, there[key])
                     round_.resolved(Outcome(*key))
-            action = round_.next(at, self.draft.width)
+            action, each = round_.next(at, self.draft.width, self.joint), int(self.draft.tokens)
             if isinstance(action, Wait):
                 at = facts[0][0]
+            elif isinstance(action, Glue) and action.root is not None:
+                key, count = action.root.key, first_pass(setting.length, each)
+                first.append(key)
+                at = self.after(at, max(self.draft.glue.at(setting.length + 1), self.draft.one.at(1)))
+                round_.joined(candidates(setting.length + 1, 1000, own=1.0), action.root, {key: [0] * count})
+                if count >= setting.length:
+                    there[key] = at
             elif isinstance(action, Glue):
                 glue = self.draft.glue.at(setting.length + 1)
                 at = self.after(at, glue if action.candidates else 0.0)
@@ -71,8 +82,7 @@ class Step:
                 at = self.after(at, self.draft.one.at(load) + pending)
                 pending, proposed = 0.0, {}
                 for key in keys:
-                    first = 1 + (setting.length - 1) % int(self.draft.tokens)
-                    count = int(self.draft.tokens) if round_.cache.passes(key) else first
+                    count = each if round_.cache.passes(key) else first_pass(setting.length, each)
                     proposed[key] = list(range(count))
                 round_.advanced(keys, proposed)
                 there |= {key: at for key in keys if round_.cache.finished(key)}
@@ -103,11 +113,12 @@ def played(draw):
     return costs, Setting("mirror", length, late, draw(st.sampled_from([4, 8, 16, 24])), predictor, 4, way)
 
 
-@given(played())
-def test_a_step_takes_as_long_as_its_state_machine_says(case):
+@given(played(), st.booleans())
+def test_a_step_takes_as_long_as_its_state_machine_says(case, joint):
     costs, setting = case
-    draft, step = costs.drafts[setting.way], Step(costs, setting)
-    said = throughput._Beside.of(costs, draft, setting, hits, 0.0)
+    joint = joint and setting.own > 0
+    draft, step = costs.drafts[setting.way], Step(costs, setting, joint)
+    said = throughput._Beside.of(costs, draft, setting, hits, 0.0, joint)
     late = draft.passes(setting.late, setting.length) * draft.one.at(1)
     assert said.free + late == pytest.approx(step.ends(None), abs=1e-6)
     place = 0
@@ -116,3 +127,25 @@ def test_a_step_takes_as_long_as_its_state_machine_says(case):
             assert part.takes == pytest.approx(step.ends(root), abs=1e-6)
         place += part.roots
     assert said.share == pytest.approx(hits(place))
+
+
+@pytest.mark.parametrize(
+    ("length", "late", "way", "spared"),
+    [(5, 5, (2, False), 1), (7, 7, (2, False), 0), (7, 7, (2, True), 1), (5, 3, (2, False), 0), (5, 5, (0, False), 0)],
+)
+def test_a_draft_that_knows_what_follows_a_window_needs_a_pass_less(length, late, way, spared):
+    """Streams that are checked know it, and passes that propose one token more than is verified; but such a window has
+    to be whole."""
+    tokens = 1.0 + way[0]
+    draft = DraftCosts(Curve.of({1: 20.0}), Curve.of({1: 20.0}), tokens)
+    joins = replace(draft, joins=True)
+    setting, belief = Setting("mirror", length, late, 8, "draft", way=way), Chance([1.0], lambda count: 1.0)
+    said = [
+        throughput.predict(Costs(20.0, Curve.of({1: 20.0, 8: 21.0}), drafts={way: one}), setting, belief)
+        for one in (draft, joins)
+    ]
+    assert said[0].step - said[1].step == pytest.approx(20.0 * spared)
+    assert said[0].tokens == said[1].tokens
+    never = Chance([1.0], lambda count: 1.0, guess=0.0)
+    known = throughput.predict(Costs(20.0, Curve.of({1: 20.0, 8: 21.0}), drafts={way: joins}), setting, never)
+    assert known.step == pytest.approx(said[0].step, abs=1.0)

@@ -25,7 +25,7 @@ FIXED: Mapping[str, Mapping[str, Any]] = {
     **{f"sd {n}": {"mode": "sd", "num_draft_tokens": n, "streams": 0} for n in (3, 7)},
     **{f"sd streams {n}": {"mode": "sd", "num_draft_tokens": n} for n in (4, 7)},
     **{f"mirror main {n}": {"mode": "mirror", "num_draft_tokens": n, "streams": 0} for n in (4, 7)},
-    **{f"mirror {n}": {"mode": "mirror", "num_draft_tokens": n} for n in (4, 7, 10)},
+    **{f"mirror {n}": {"mode": "mirror", "num_draft_tokens": n} for n in (4, 5, 7, 8, 11)},
     **{f"mirror exact {n}": {"mode": "mirror", "num_draft_tokens": n, "stream_mode": "exact"} for n in (7, 11)},
     **{
         name: {"mode": "mirror", "num_draft_tokens": 7, "stream_mode": "exact", "predictor": one}
@@ -37,7 +37,7 @@ WINDOWS: Mapping[str, Mapping[str, Any]] = {
     "ar": {"mode": "ar"},
     **{
         f"mirror {n}, {roots} roots": {"mode": "mirror", "num_draft_tokens": n, "streams": 2, "max_roots": roots}
-        for n in (2, 3, 4, 5, 7, 9, 11, 15) for roots in (4, 16)
+        for n in (2, 3, 4, 5, 7, 8, 11, 15) for roots in (4, 16)
     },
     "growing": {"mode": "mirror", "num_draft_tokens": 15, "streams": 2, "max_roots": 16, "adaptive": True},
 }  # fmt: skip

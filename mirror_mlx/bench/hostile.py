@@ -1,12 +1,13 @@
 """Drafts that do all they can to make speculation a loss."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from random import Random
 
 from mirror_mlx.draft import Draft, ScriptedDraft
 from mirror_mlx.draft.wrapped import Wrapped
-from mirror_mlx.messages import Candidates, Key
+from mirror_mlx.messages import Candidates, Key, Root
 
 KINDS = ("random", "wrong", "slow", "dying")
 _SLOW = 10  # times
@@ -32,19 +33,24 @@ class Slow(Wrapped):
     """Waits nine times as long as each pass took."""
 
     def glue(self, tokens: Sequence[int], candidates: int) -> Candidates | None:
-        began = time.perf_counter()
-        found = super().glue(tokens, candidates)
-        _wait(began)
-        return found
+        with _slowly():
+            return super().glue(tokens, candidates)
+
+    def join(
+        self, tokens: Sequence[int], candidates: int, root: Root, after: Sequence[int] = ()
+    ) -> tuple[Candidates | None, Mapping[Key, Sequence[int]]]:
+        with _slowly():
+            return super().join(tokens, candidates, root, after)
 
     def advance(self, keys: Sequence[Key]) -> Mapping[Key, Sequence[int]]:
-        began = time.perf_counter()
-        found = super().advance(keys)
-        _wait(began)
-        return found
+        with _slowly():
+            return super().advance(keys)
 
 
-def _wait(began: float) -> None:
+@contextmanager
+def _slowly() -> Iterator[None]:
+    began = time.perf_counter()
+    yield
     time.sleep((_SLOW - 1) * (time.perf_counter() - began))
 
 
@@ -56,11 +62,20 @@ class Dying(Wrapped):
         self.mortal = True
         self._steps = 0
 
+    def join(
+        self, tokens: Sequence[int], candidates: int, root: Root, after: Sequence[int] = ()
+    ) -> tuple[Candidates | None, Mapping[Key, Sequence[int]]]:
+        self._die()
+        return super().join(tokens, candidates, root, after)
+
     def advance(self, keys: Sequence[Key]) -> Mapping[Key, Sequence[int]]:
+        self._die()
+        return super().advance(keys)
+
+    def _die(self) -> None:
         if self.mortal and self._steps >= _LIFE:
             self._steps = 0
             raise RuntimeError("a hostile draft dies")
-        return super().advance(keys)
 
     def commit(self, rows: int) -> None:
         self._steps += self.mortal

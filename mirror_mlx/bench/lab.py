@@ -60,9 +60,9 @@ class PacedDraft(Wrapped):
     computes the rows that no pass has carried. What else it does costs what it costs.
     """
 
-    def __init__(self, draft: Draft, pace: Pace) -> None:
+    def __init__(self, draft: Draft, pace: Pace, joins: bool = True) -> None:
         super().__init__(draft)
-        self._pace = pace
+        self._pace, self._joins = pace, joins
         self._pending = False  # glued rows that no pass has computed
 
     def prefill(self, tokens: Sequence[int]) -> None:
@@ -74,6 +74,9 @@ class PacedDraft(Wrapped):
         self._pending = candidates == 0
         with nullcontext() if self._pending else self._pace:
             return super().glue(tokens, candidates)
+
+    def joins(self, rows: int) -> bool:
+        return self._joins and super().joins(rows)
 
     def join(
         self, tokens: Sequence[int], candidates: int, root: Root, after: Sequence[int] = ()

@@ -102,7 +102,7 @@ def measure(settings: Settings, report: Report = lambda done, what: None) -> tup
         engine = Engine(
             model,
             tokenizer,
-            PacedDraft(draft, pace),
+            PacedDraft(draft, pace, joins=False),  # glue first, as the law has it
             mode="mirror",
             draft_work=cores.for_draft,
             submission=stopwatch,

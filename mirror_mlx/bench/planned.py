@@ -36,6 +36,11 @@ class Measured:
         steps = [step for step in self.steps if step.predictor == predictor]
         return replace(self, setting=replace(self.setting, predictor=predictor or "hybrid"), steps=steps)
 
+    def guessed(self) -> float:
+        """See `throughput.Belief`."""
+        known = [found for step in self.steps if (found := step.guessed) is not None]
+        return sum(known) / max(len(known), 1)
+
     def hits(self, count: float) -> float:
         """The share of outcomes among the first so many roots."""
         places = [step.place for step in self.steps if step.next != "none"]
@@ -76,11 +81,11 @@ def compared(found: Mapping[str, Measured], costs: Costs) -> dict[str, Any]:
     rows = {}
     for name, one in found.items():
         held = rates([other for other in found.values() if other.kind == one.kind])
-        now = _texts(costs, one)
+        now, guess = _texts(costs, one), one.guessed()
         tokens = ms = 0.0
         for asked in {step.predictor for step in one.steps}:
             part = one.of(asked)
-            said = predict(now, part.setting, Chance(held, part.hits))
+            said = predict(now, part.setting, Chance(held, part.hits, guess))
             tokens, ms = tokens + len(part.steps) * said.tokens, ms + len(part.steps) * said.step
         rows[name] = {
             "predicted": 1e3 * tokens / ms, "measured": one.tokens / one.seconds, "step": ms / 1e3 / one.seconds

@@ -24,7 +24,7 @@ from mirror_mlx.draft import StreamingDraft, streaming
 from mirror_mlx.draft.protocol import Draft
 from mirror_mlx.draft.wrapped import Wrapped
 from mirror_mlx.engine import Engine
-from mirror_mlx.messages import Candidates, Key
+from mirror_mlx.messages import Candidates, Key, Root
 from mirror_mlx.sampling import Sampling
 
 Report = Callable[[int, str], None]
@@ -72,17 +72,26 @@ class Meter(Wrapped):
         super().__init__(draft)
         self.passes: list[tuple[float, list[int]]] = []
         self.windows: list[tuple[float, int]] = []
-        self._window, self._count = 0.0, 0
+        self._window, self._last, self._count = 0.0, 0.0, 0
 
     def glue(self, tokens: Sequence[int], candidates: int) -> Candidates | None:
         return self._timed(lambda: self._draft.glue(tokens, candidates))
 
+    def join(
+        self, tokens: Sequence[int], candidates: int, root: Root, after: Sequence[int] = ()
+    ) -> tuple[Candidates | None, Mapping[Key, Sequence[int]]]:
+        named, found = self._timed(lambda: super(Meter, self).join(tokens, candidates, root, after))
+        self._passed(found)
+        return named, found
+
     def advance(self, keys: Sequence[Key]) -> Mapping[Key, Sequence[int]]:
-        before = self._window
-        found = self._timed(lambda: self._draft.advance(keys))
-        self._count += 1
-        self.passes.append((self._window - before, [len(tokens) for tokens in found.values()]))
+        found: Mapping[Key, Sequence[int]] = self._timed(lambda: self._draft.advance(keys))
+        self._passed(found)
         return found
+
+    def _passed(self, found: Mapping[Key, Sequence[int]]) -> None:
+        self._count += 1
+        self.passes.append((self._last, [len(tokens) for tokens in found.values()]))
 
     def commit(self, rows: int) -> None:
         self.windows.append((self._window, self._count))
@@ -92,7 +101,8 @@ class Meter(Wrapped):
     def _timed(self, work: Callable[[], Any]) -> Any:
         began = time.perf_counter()
         found = work()
-        self._window += 1e3 * (time.perf_counter() - began)
+        self._last = 1e3 * (time.perf_counter() - began)
+        self._window += self._last
         return found
 
 

@@ -118,13 +118,13 @@ class Drafted:
                 held += 1
         return (held + 0.5) / (tried + 1)
 
-    def costs(self, width: int | None) -> DraftCosts:
-        """What a pass takes, by branches; alone and beside the target. width: how many it takes; None: all."""
+    def costs(self, width: int | None, joins: bool) -> DraftCosts:
+        """What a pass takes, by branches; alone and beside the target. width, joins: as in `DraftCosts`."""
         one = self._passes()
         glue = usual(self._glue) if self._glue else one.at(1)
         return DraftCosts(
             Curve.of({1: min(glue, one.at(1)), self._length + 1: glue}), one, self._tokens_each(), width,
-            max(1.0, usual(self._hindered)) if self._hindered else 1.0,
+            max(1.0, usual(self._hindered)) if self._hindered else 1.0, joins,
         )  # fmt: skip
 
     def _passes(self) -> Curve:

@@ -35,7 +35,7 @@ class Wanted:
     length, roots, kappa  the longest window, the most roots of a step, and of a row
     ways                  in which the draft proposes
     exits                 of the tap; none: there is no tap
-    width                 how many branches one of the draft's passes takes; asked when it proposes in some way
+    width, joins          as in `DraftCosts`, of the draft as it proposes when they are asked for
     """
 
     length: int = 15
@@ -44,6 +44,7 @@ class Wanted:
     ways: Sequence[Way] = ((0, False),)
     exits: Sequence[int] = ()
     width: Callable[[], int | None] = lambda: None
+    joins: Callable[[], bool] = lambda: False
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +158,7 @@ def measure(
         for way, one in proposing.items():
             holds[way] = one.holds(said, len(text))
             told.done()
-            drafts[way], names = one.costs(wanted.width()), one.names
+            drafts[way], names = one.costs(wanted.width(), wanted.joins()), one.names
             beside += one.slower
             exchanges += one.exchanges
     except FailedError as failed:

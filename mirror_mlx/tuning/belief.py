@@ -22,10 +22,16 @@ class Chance:
 
     rates  how often a proposal holds, by place, given that those before it did; those beyond are as the last
     hits   the share of outcomes among the first so many roots
+    guess  see `throughput.Belief.guessed`
     """
 
-    def __init__(self, rates: Sequence[float], hits: Callable[[float], float] = lambda count: 0.0) -> None:
-        self._rates, self.hits = rates, hits
+    def __init__(
+        self, rates: Sequence[float], hits: Callable[[float], float] = lambda count: 0.0, guess: float = 1.0
+    ) -> None:
+        self._rates, self.hits, self._guess = rates, hits, guess
+
+    def guessed(self) -> float:
+        return self._guess
 
     def alive(self, count: int) -> Sequence[float]:
         return alive(self._rates, count)
@@ -62,8 +68,9 @@ class Believed:
         ranks: Ranks,
         proposer: "_Proposer",
         answer: Callable[[], float],
+        guessed: Callable[[], float],
     ) -> None:
-        self.alive, self.hits, self.answer = alive, ranks.hits, answer
+        self.alive, self.hits, self.answer, self.guessed = alive, ranks.hits, answer, guessed
         self.filled = proposer.filled
         self.backup = proposer.backup
 
@@ -89,12 +96,16 @@ class Beliefs:
         self._lists: dict[tuple[int, int], list[float]] = {}  # by streams taken at their word, and the first pass
         self._sure = {trusted(way): Confidence() for way in (*ways, (0, False))}
         self._ranks: dict[Predictor, Ranks] = {predictor: Ranks() for predictor in PREDICTORS}
+        self._guessed = {way: Acceptance(min(0.95, _HOPE * usual)) for way in ways}
         self._proposer = _Proposer(backup)
         self._answers = (_WEIGHT * _ANSWER, _WEIGHT)  # tokens in all, and how many
         self._made: Setting | None = None  # what the next window was asked for with, if it came from a step
 
     def of(self, setting: Setting) -> Believed:
-        return Believed(partial(self._alive, setting), self._ranks[setting.predictor], self._proposer, self._answer)
+        ranks = self._ranks[setting.predictor]
+        return Believed(
+            partial(self._alive, setting), ranks, self._proposer, self._answer, partial(self._guesses, setting.way)
+        )  # fmt: skip
 
     def _alive(self, setting: Setting, count: int) -> Sequence[float]:
         """The same list serves many settings: a decision looks at a hundred of them."""
@@ -104,6 +115,9 @@ class Beliefs:
             of = partial(self._streams[streams].alive, first) if streams in self._streams else self._main.alive
             self._lists[streams, first] = found = of(max(count, _LONGEST))
         return found[:count]
+
+    def _guesses(self, way: Way) -> float:
+        return self._guessed[way].rate(0) if way in self._guessed else 0.0
 
     def _answer(self) -> float:
         tokens, count = self._answers
@@ -128,6 +142,8 @@ class Beliefs:
         if checked and streams in self._streams and fact.passes > 1 and not fact.ends:
             self._lists.clear()
             self._streams[streams].checked(fact.passes - 1, fact.drafted - fact.passes)
+        if fact.guessed is not None and made.way in self._guessed and fact.length == made.length:
+            self._guessed[made.way].counted(0, float(fact.guessed))
         if fact.opened:
             self._named(fact)
 

@@ -8,7 +8,7 @@ from mirror_mlx.messages import Predictor
 from mirror_mlx.tuning.costs import Costs
 from mirror_mlx.tuning.throughput import Belief, Prediction, Setting, predict
 
-LENGTHS = (1, 2, 3, 4, 5, 7, 9, 11, 15)
+LENGTHS = (1, 2, 3, 4, 5, 7, 8, 11, 15)
 _ROOTS = (4, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 _PLAIN = Setting("ar")
 _ROUNDS = 3  # through all factors; after that nothing has been seen to change

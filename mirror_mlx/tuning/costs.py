@@ -37,6 +37,7 @@ class DraftCosts:
     tokens   what a pass brings a branch; on average, where it is not always the same
     width    how many branches one pass takes; None: all
     slower   factor on both beside a busy target
+    joins    whether a pass over the rows of a window takes a branch as well
     """
 
     glue: Curve
@@ -44,13 +45,14 @@ class DraftCosts:
     tokens: float = 1.0
     width: int | None = None
     slower: float = 1.0
+    joins: bool = False
 
     @classmethod
     def mean(cls, of: "Sequence[DraftCosts]") -> "DraftCosts":
         """See `Costs.mean`."""
         return cls(
             Curve.mean([one.glue for one in of]), Curve.mean([one.one for one in of]), fmean(one.tokens for one in of),
-            of[0].width, fmean(one.slower for one in of),
+            of[0].width, fmean(one.slower for one in of), of[0].joins,
         )  # fmt: skip
 
     def passes(self, length: int, window: int | None = None) -> float:
@@ -117,7 +119,7 @@ class Costs:
             "drafts": [
                 {
                     "streams": streams, "exact": exact, "glue": list(d.glue.points), "one": list(d.one.points),
-                    "tokens": d.tokens, "width": d.width, "slower": d.slower,
+                    "tokens": d.tokens, "width": d.width, "slower": d.slower, "joins": d.joins,
                 } for (streams, exact), d in self.drafts.items()
             ],
         }  # fmt: skip
@@ -127,7 +129,8 @@ class Costs:
         """Raises KeyError, TypeError or ValueError for what `as_dict` did not write."""
         drafts = {
             (int(d["streams"]), bool(d["exact"])): DraftCosts(
-                _curve(d["glue"]), _curve(d["one"]), float(d["tokens"]), d["width"], float(d["slower"])
+                _curve(d["glue"]), _curve(d["one"]), float(d["tokens"]), d["width"], float(d["slower"]),
+                bool(d["joins"]),
             ) for d in given["drafts"]
         }  # fmt: skip
         exits = {int(layer): float(share) for layer, share in given["exits"]}

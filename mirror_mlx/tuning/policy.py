@@ -46,6 +46,8 @@ class Stepped:
     target       the target's part; whole: until the next step began; waited: of that, for the window it begins with
     passed       the draft's passes
     opening      whether it is a request's first, in which the target has the end of the prompt to do as well
+    guessed      whether the draft has known the target's own token when it proposed the window; None: not all of that
+                 held, or it had no idea
     drafted      proposals of the next window, in so many `passes` for it
     ends         whether the next window reaches to the end of the text, or of what was asked for: it takes less, then
     known        when the draft was told the outcome, after it was told of the step; 0: there is no draft
@@ -69,6 +71,7 @@ class Stepped:
     ends: bool = False
     waited: float = 0.0
     known: float = 0.0
+    guessed: bool | None = None
 
 
 class Passed(NamedTuple):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Literal, NamedTuple, Protocol
 
-from mirror_mlx.messages import Predictor, first_pass
+from mirror_mlx.messages import Predictor, first_pass, spare
 from mirror_mlx.tuning.beside import Work
 from mirror_mlx.tuning.costs import Costs, DraftCosts, Kind, Way
 
@@ -59,6 +59,18 @@ class Setting:
         """The same for so many rows of a window, which have no streams."""
         streams, exact = self.way
         return rows / ((1 + streams) ** 2 if exact else 1 + 2 * streams)
+
+    @property
+    def own(self) -> int:
+        """How many of the roots the draft itself names."""
+        return {"draft": self.roots, "hybrid": self.roots // 2, "tap": 0}[self.predictor]
+
+    @property
+    def guesses(self) -> bool:
+        """Whether the draft has an idea of what follows a window, without a pass for it: streams that are checked are
+        one; else there is one where its passes make more proposals than are verified."""
+        streams, exact = self.way
+        return exact or spare(self.length, 1 + streams) > 0
 
     @property
     def kind(self) -> Kind:
@@ -113,6 +125,9 @@ class Belief(Protocol):
     def filled(self) -> float:
         """The share of steps for which there is a proposal at all, where no model makes them."""
 
+    def guessed(self) -> float:
+        """Where a whole window holds: how often the draft has known the target's next token when it proposed it."""
+
     def backup(self, count: int) -> float:
         """How many tokens hold of a window of what proposes at no cost, where the draft has none; 0: there is no such
         thing."""
@@ -128,6 +143,7 @@ def predict(costs: Costs, setting: Setting, belief: Belief) -> Prediction:
     >>> class Sure:
     ...     def alive(self, count): return [0.8**i for i in range(1, count + 1)]
     ...     def hits(self, count): return 0.9
+    ...     def guessed(self): return 0.0
     ...     def backup(self, count): return 0.0
     ...     def answer(self): return inf
     >>> draft = DraftCosts(Curve.of({1: 10.0}), Curve.of({1: 10.0}), tokens=2.0)
@@ -171,9 +187,10 @@ def _of_parts(costs: Costs, setting: Setting, belief: Belief, alive: Sequence[fl
 
 
 def _mirror(costs: Costs, draft: DraftCosts, setting: Setting, belief: Belief, alive: Sequence[float]) -> Prediction:
-    rested = _Beside.of(costs, draft, setting, belief.hits, 0.0)
-    # Where the target did not wait, the draft may be busy still when the next step begins.
-    step = _Beside.of(costs, draft, setting, belief.hits, rested.left) if rested.left else rested
+    # The outcome that the draft itself expects has a pass before the others are named.
+    rested = step = _beside(costs, draft, setting, belief, alive)
+    if rested.left:  # where the target did not wait, the draft may be busy still when the next step begins
+        step = _beside(costs, draft, setting, belief, alive, rested.left)
     share = step.share
     hit = share * step.hit + (1 - share) * rested.hit
     late_passes = draft.passes(setting.late, setting.length)
@@ -184,6 +201,32 @@ def _mirror(costs: Costs, draft: DraftCosts, setting: Setting, belief: Belief, a
         length = draft.brought(max(part.passes, late_passes), setting.length)
         tokens += part.share * (1 + sum(alive[:length]) if length else missed)
     return Prediction(share * hit + (1 - share) * miss, tokens, hit, miss, share)
+
+
+def _beside(
+    costs: Costs, draft: DraftCosts, setting: Setting, belief: Belief, alive: Sequence[float], late: float = 0.0
+) -> "_Beside":
+    """late: for how long the draft is busy."""
+    if not _expects(costs, draft, setting, belief):
+        return _Beside.of(costs, draft, setting, belief.hits, late)
+    expected = alive[setting.length - 1] * belief.guessed()
+
+    def hits(count: float) -> float:
+        found = belief.hits(count)
+        return min(found, expected) if count <= 1 else found
+
+    return _Beside.of(costs, draft, setting, hits, late, joint=True)
+
+
+def _expects(costs: Costs, draft: DraftCosts, setting: Setting, belief: Belief) -> bool:
+    """Whether the draft has an idea of the outcome when a step begins, so that its first pass takes a branch. Streams
+    that are checked are one; else it comes with a whole window, the first of which comes without it."""
+    if not draft.joins or not setting.guesses or not setting.own:
+        return False
+    if setting.way[1] or setting.late >= setting.length:
+        return True
+    parts = _Beside.of(costs, draft, setting, belief.hits, 0.0).parts
+    return bool(parts) and parts[0].passes >= draft.passes(setting.length)
 
 
 class _Part(NamedTuple):
@@ -220,8 +263,15 @@ class _Beside:
 
     @classmethod
     def of(
-        cls, costs: Costs, draft: DraftCosts, setting: Setting, hits: Callable[[float], float], late: float
+        cls,
+        costs: Costs,
+        draft: DraftCosts,
+        setting: Setting,
+        hits: Callable[[float], float],
+        late: float,
+        joint: bool = False,
     ) -> "_Beside":
+        """late: for how long the draft is busy; joint: whether its first pass takes a branch, beside the window."""
         whole = costs.verify.at(setting.length + 1) * costs.slower
         if setting.predictor != "draft":
             whole += costs.tap
@@ -230,14 +280,16 @@ class _Beside:
         glue, single = draft.glue.at(setting.length + 1), draft.one.at(1)
         passes, enough = draft.passes(setting.length), draft.passes(setting.late, setting.length)
         spoken = inf if setting.predictor == "draft" else costs.exits.get(setting.exit_layer, 0.5) * verify
-        own = {"draft": setting.roots, "hybrid": setting.roots // 2, "tap": 0}[setting.predictor]
+        own = setting.own
         work = Work(
             own, setting.roots - own, passes, draft.one, *setting.shares(), hits, single if setting.late else None,
             draft.width,
         )  # fmt: skip
         # Where the draft names none, the first pass has the rows of the window with it.
         begins, carried = (late + glue, 0.0) if own else (late, max(0.0, glue - single))
-        done = work.until(verify, begins, spoken, carried)
+        if joint:
+            begins = late + max(glue, single)
+        done = work.until(verify, begins, spoken, carried, int(joint))
         over, parts, places, before = done.free - verify, [], 0, 0.0
         for group in done.groups:
             places += group.roots

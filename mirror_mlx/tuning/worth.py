@@ -108,7 +108,9 @@ class Worth:
             self.preferred = self._parts[0]
         if means[self.preferred].steps < _FIRST:
             return
-        others = [one for one in (*self._parts, "hybrid") if one != self.preferred]
+        parts = self._parts
+        # Who foresees nothing that the other does not had better not be tried by itself.
+        others = [one for one in (*parts[: 1 + self._useful], "hybrid") if one != self.preferred]
         for one in others:
             if self._known(one) and (one != "hybrid" or self._useful) and self._within(one, 1 - _BETTER):
                 self.preferred = one
