@@ -5,7 +5,7 @@ counts the committed tokens, pending included, and predicts position n+r.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 Predictor = Literal["tap", "draft", "hybrid"]
@@ -97,6 +97,7 @@ class Window:
     laws         what each was drawn from, where proposals are accepted by rejection sampling; empty: they were given
     beyond       what the draft takes to follow it, if all of it holds, as far as it has an idea
     passes       of the draft that made it
+    checked      passes after the first, which have proposals of streams to check, and how many of these held
     """
 
     tokens: tuple[int, ...] = ()
@@ -105,6 +106,7 @@ class Window:
     laws: tuple[Any, ...] = field(default=(), compare=False, repr=False)
     beyond: tuple[int, ...] = field(default=(), compare=False, repr=False)
     passes: int = field(default=0, compare=False, repr=False)
+    checked: tuple[int, int] = field(default=(0, 0), compare=False, repr=False)
 
     def cut(self, length: int) -> "Window":
         """Its first `length` proposals.
@@ -114,7 +116,7 @@ class Window:
         (Window(tokens=(5, 6), source='hit', confidences=()), (7,))
         """
         beyond = self.tokens[length:] + self.beyond
-        return Window(self.tokens[:length], self.source, self.confidences, self.laws[:length], beyond, self.passes)
+        return replace(self, tokens=self.tokens[:length], laws=self.laws[:length], beyond=beyond)
 
     def after(self, tokens: Sequence[int]) -> "Window | None":
         """What is left of it where the text has gone on so; None: it has gone on otherwise, or nothing is left.

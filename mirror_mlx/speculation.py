@@ -23,6 +23,7 @@ class SpeculationCache:
         self._laws: dict[Key, list[Any]] = {}
         self._beyond: dict[Key, list[int]] = {}
         self._passes: dict[Key, int] = {}
+        self._checked: dict[Key, tuple[int, int]] = {}
         self._places: dict[Key, int] = {}
         self._open: dict[Key, None] = {}
 
@@ -68,7 +69,10 @@ class SpeculationCache:
         # These before the tokens: whoever sees a finished window sees them too.
         self._sure.setdefault(key, []).extend(confidences)
         self._laws.setdefault(key, []).extend(laws)
-        self._passes[key] = self._passes.get(key, 0) + 1
+        if tokens and self.passes(key):
+            passes, held = self._checked.get(key, (0, 0))
+            self._checked[key] = passes + 1, held + len(tokens) - 1
+        self._passes[key] = self.passes(key) + 1
         for done, token in enumerate(tokens, 1):
             if not 0 <= token < self._vocab_size:
                 self._open.pop(key, None)
@@ -100,7 +104,8 @@ class SpeculationCache:
             tuple(sure[: len(tokens)]) if len(sure) >= len(tokens) else (),
             tuple(laws[: len(tokens)]) if len(laws) >= len(tokens) else (),
             tuple(self._beyond.get(key, ())),
-            self._passes.get(key, 0),
+            self.passes(key),
+            self._checked.get(key, (0, 0)),
         )
 
     def place(self, key: Key) -> int | None:

@@ -62,3 +62,13 @@ def test_a_window_knows_how_many_passes_made_it():
         cache.extend((0, 1), tokens)
     assert [cache.window(key, "hit").passes for key in ((0, 1), (0, 2), (0, 3))] == [3, 0, 0]
     assert cache.window((0, 1), "hit").tokens == (3, 4, 5, 6)
+
+
+def test_a_window_knows_how_many_proposals_of_streams_held_also_beyond_its_end():
+    cache = SpeculationCache(length=4, vocab_size=9)
+    cache.open((0, 1))
+    for tokens in ([3], [4, 5], [6, 7, 8]):
+        cache.extend((0, 1), tokens)
+    window = cache.window((0, 1), "hit")
+    assert (window.tokens, window.beyond, window.checked) == ((3, 4, 5, 6), (7, 8), (2, 3))
+    assert window.cut(1).checked == (2, 3)

@@ -139,9 +139,9 @@ class Beliefs:
         if (fact.length or fact.confidences) and not (others and self._drafts):
             self._compared(made.way, made.length, fact.length, fact.accepted, fact.confidences)
         streams, checked = fact.setting.way
-        if checked and streams in self._streams and fact.passes > 1 and not fact.ends:
+        if checked and streams in self._streams and fact.checked[0]:
             self._lists.clear()
-            self._streams[streams].checked(fact.passes - 1, fact.drafted - fact.passes)
+            self._streams[streams].checked(*fact.checked)
         if fact.guessed is not None and made.way in self._guessed and fact.length == made.length:
             self._guessed[made.way].counted(0, float(fact.guessed))
         if fact.opened:
