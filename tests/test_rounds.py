@@ -39,7 +39,7 @@ def plans(draw):
 
 def due(at, each, hits=lambda count: 1 - 0.5**count):
     """A pass takes 10 ms, and so much for each branch."""
-    return Due(at, 1.0, Curve.of({1: 10.0 + each, 2: 10.0 + 2 * each}), Setting("mirror"), hits)
+    return Due(at, 1.0, 1.0, Curve.of({1: 10.0 + each, 2: 10.0 + 2 * each}), Setting("mirror"), hits)
 
 
 @st.composite

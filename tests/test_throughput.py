@@ -41,7 +41,8 @@ class Step:
     def ends(self, place):
         setting, tap = self.setting, self.setting.predictor != "draft"
         one, passes = self.draft.one.scaled(self.draft.slower), self.draft.passes(setting.length)
-        due = Due(self.verify, passes, one, setting, hits) if setting.late else None
+        enough = self.draft.passes(setting.late, setting.length)
+        due = Due(self.verify, passes, enough, one, setting, hits) if setting.late else None
         plan = Plan(
             tuple(range(setting.length)), setting.length, VOCAB, setting.predictor, kappa=24, max_roots=setting.roots,
             tap=tap, late=setting.late, due=due, beyond=(1000 + 100 * setting.length,) if self.joint else (),

@@ -25,7 +25,7 @@ FIXED: Mapping[str, Mapping[str, Any]] = {
     **{f"sd {n}": {"mode": "sd", "num_draft_tokens": n, "streams": 0} for n in (3, 7)},
     **{f"sd streams {n}": {"mode": "sd", "num_draft_tokens": n} for n in (4, 7)},
     **{f"mirror main {n}": {"mode": "mirror", "num_draft_tokens": n, "streams": 0} for n in (4, 7)},
-    **{f"mirror {n}": {"mode": "mirror", "num_draft_tokens": n} for n in (4, 5, 7, 8, 11)},
+    **{f"mirror {n}": {"mode": "mirror", "num_draft_tokens": n} for n in (3, 4, 5, 7, 8, 11)},
     **{f"mirror exact {n}": {"mode": "mirror", "num_draft_tokens": n, "stream_mode": "exact"} for n in (7, 11)},
     **{
         name: {"mode": "mirror", "num_draft_tokens": 7, "stream_mode": "exact", "predictor": one}

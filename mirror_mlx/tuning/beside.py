@@ -20,14 +20,14 @@ def worthwhile(
 ) -> int:
     """Over how many of the first branches a pass is worth beginning, so long before the outcome is known; 0: over none.
 
-    Each pass saves one over a single branch after the outcome, if that is among them, and costs what it takes longer
-    than there is room for. Where there is room for some passes over many branches, or for more over fewer, that counts
-    which saves most until then.
+    Each pass saves one over a single branch after the outcome, if that is among them and would be waited for, and
+    costs what it takes longer than there is room for. Where there is room for some passes over many branches, or for
+    more over fewer, that counts which saves most until then. Nobody waits for what only makes windows longer.
 
     need    passes that the first branch needs, at least one
     most    branches there are
     takes   a pass over so many
-    found   how likely the outcome is among the first so many
+    found   how likely the outcome is among the first so many, and would be waited for
     single  a pass over one, once the outcome is known
 
     >>> def takes(count): return 10.0 + count
@@ -36,6 +36,8 @@ def worthwhile(
     [16, 8, 4, 4, 4, 0]
     >>> [worthwhile(room, 2, 16, takes, found, 11.0) for room in (60, 30, 20)]
     [16, 4, 4]
+    >>> [worthwhile(room, 2, 16, takes, lambda count: 0.0, 11.0) for room in (60, 30, 20, 10)]
+    [16, 16, 8, 0]
     """
     if need * takes(most) <= room:
         return most
@@ -46,7 +48,7 @@ def worthwhile(
             break
         passes = min(need, room / one) if one <= room else 1.0
         worth = found(n) * single * passes - max(0.0, one - room)
-        if worth > best:
+        if worth > best or (worth == best and one <= room):
             best, count = worth, n
     return count
 
@@ -75,7 +77,7 @@ class Work:
     """What there is to do.
 
     own, tapped    roots that the draft names itself, and those that the tap names
-    passes         until a window is whole, on average
+    passes         until a window is whole, on average; enough: until nobody waits for more of it
     one            a pass, by what it has to do, in branches that have had several
     first, second  what a branch's first and second pass have to do, the same way
     found          the share of outcomes among the first so many roots
@@ -87,6 +89,7 @@ class Work:
     own: int
     tapped: int
     passes: float
+    enough: float
     one: Curve
     first: float
     second: float
@@ -102,7 +105,7 @@ class Work:
         carried  what the first pass takes besides
         served   of the own roots, how many have had a pass by then
 
-        >>> work = Work(8, 0, 3, Curve.of({1: 10.0, 9: 18.0}), 1.0, 1.0, lambda count: 1 - 0.5**count, 10.0)
+        >>> work = Work(8, 0, 3, 3, Curve.of({1: 10.0, 9: 18.0}), 1.0, 1.0, lambda count: 1 - 0.5**count, 10.0)
         >>> work.until(60, begins=10, spoken=0).groups
         (Group(roots=4, passes=3, ended=3), Group(roots=4, passes=2, ended=2))
         """
@@ -132,12 +135,20 @@ class Work:
         count = count if self.width is None else min(count, self.width)
         if self.single is None:
             return count
-        before = sum(one.roots for one in groups[:first])
-        known = self.found(before) if before else 0.0
         return worthwhile(
             room, max(1.0, self.passes - groups[first].passes), count, partial(self._takes, loads),
-            lambda n: self.found(before + n) - known, self.single,
+            partial(self._found, groups, first), self.single,
         )  # fmt: skip
+
+    def _found(self, groups: Sequence[Group], first: int, count: int) -> float:
+        """How likely the outcome is among so many of the roots from this group on, and has to be waited for."""
+        place, share = sum(one.roots for one in groups[:first]), 0.0
+        for one in groups[first:]:
+            here = min(one.roots, count)
+            if here and one.passes < self.enough:
+                share += self.found(place + here) - (self.found(place) if place else 0.0)
+            place, count = place + here, count - here
+        return share
 
     def _load(self, passes: float) -> float:
         """Of a branch that has had so many. Of those that need less than a pass, on average, so many do not."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from mirror_mlx.messages import PREDICTORS, Key
 from mirror_mlx.speculation import SpeculationCache
@@ -19,7 +20,7 @@ class Due:
     """What is expected of one step.
 
     at       when its outcome is known, ms after it begins
-    passes   until a window is whole
+    passes   until a window is whole; enough: until nobody waits for more of it
     one      what a pass takes, ms, by its load
     setting  which says what the load is
     hits     the share of outcomes among the first so many roots
@@ -27,6 +28,7 @@ class Due:
 
     at: float
     passes: float
+    enough: float
     one: Curve
     setting: Setting
     hits: Callable[[float], float]
@@ -34,16 +36,18 @@ class Due:
     def branches(self, now: float, keys: Sequence[Key], of: SpeculationCache) -> int:
         """Over how many of these a pass is worth beginning so many ms after the step began. What is overdue is due."""
         made = [of.passes(key) for key in keys]
-        first = of.place(keys[0]) or 0
+        places = [of.place(key) or 0 for key in keys]
+        waited = accumulate(
+            self.hits(at + 1) - self.hits(at) if passes < self.enough else 0.0
+            for at, passes in zip(places, made, strict=True)
+        )
+        shares = [0.0, *waited]
 
         def takes(count: int) -> float:
             return self.one.at(self.setting.load(count, made[:count].count(0), made[:count].count(1)))
 
-        def found(count: int) -> float:
-            return self.hits(1 + (of.place(keys[count - 1]) or 0)) - self.hits(first)
-
         need = max(1.0, self.passes - made[0])
-        return worthwhile(max(0.0, self.at - now), need, len(keys), takes, found, self.one.at(1))
+        return worthwhile(max(0.0, self.at - now), need, len(keys), takes, shares.__getitem__, self.one.at(1))
 
 
 @dataclass(slots=True)
@@ -104,7 +108,9 @@ class Timetable:
         one = self._passes[way].curve if way in self._passes else None
         if outcomes is None or one is None:
             return None
-        return Due(outcomes.at(length + 1), passes(self._each(way), setting.length), one, setting, ranks.hits)
+        each = self._each(way)
+        whole, enough = passes(each, setting.length), passes(each, setting.late, setting.length)
+        return Due(outcomes.at(length + 1), whole, enough, one, setting, ranks.hits)
 
     def _each(self, way: Way) -> float:
         """Tokens that a pass brings: of streams that are checked it depends on the text."""

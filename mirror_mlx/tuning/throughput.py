@@ -282,8 +282,8 @@ class _Beside:
         spoken = inf if setting.predictor == "draft" else costs.exits.get(setting.exit_layer, 0.5) * verify
         own = setting.own
         work = Work(
-            own, setting.roots - own, passes, draft.one, *setting.shares(), hits, single if setting.late else None,
-            draft.width,
+            own, setting.roots - own, passes, enough, draft.one, *setting.shares(), hits,
+            single if setting.late else None, draft.width,
         )  # fmt: skip
         # Where the draft names none, the first pass has the rows of the window with it.
         begins, carried = (late + glue, 0.0) if own else (late, max(0.0, glue - single))
