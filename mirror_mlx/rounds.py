@@ -6,6 +6,7 @@
     SETTLING     –              ignored         grow the one    –
     SETTLED      –              ignored         –               –
 
+`joined` is `glued`, and a first pass over the branch of the outcome that the draft expects.
 `next()` says what to do now; the caller does it and reports back by calling the event of the same name. Facts may
 arrive at any time and in any order: the tap and the outcome come from the other device.
 """

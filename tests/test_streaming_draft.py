@@ -138,6 +138,18 @@ def test_one_pass_over_rows_and_a_branch_says_what_two_would(exact, data):
         draft.close()
 
 
+def test_a_draft_that_lacks_the_expected_token_only_glues():
+    draft = StreamingDraft(MlxSegments(streams.tiny()), exact=True)
+    draft.prefill(CONTEXT[:8])
+    said, found = draft.join(CONTEXT[8:10], 3, Root(1, VOCAB + 5))
+    assert len(said.tokens) == 2
+    assert found == {}
+    draft.commit(1)
+    found = draft.join(CONTEXT[9:11], 0, Root(1, 5), [4, VOCAB + 5])[1]
+    assert 1 <= len(found[1, 5]) <= 2
+    draft.close()
+
+
 def test_a_pass_that_has_no_room_for_a_branch_beside_the_rows_is_not_asked_for_both():
     class Small(MlxSegments):
         def __init__(self, model, columns):

@@ -56,8 +56,10 @@ def wait_until(moment: int) -> None:
 class PacedDraft(Wrapped):
     """Any draft, at a set time for each forward pass: it does its real work and then waits until the time is over.
 
-    A call that makes a pass is paced: a prefill chunk, a glue that gives candidates, an advance, and a commit that
-    computes the rows that no pass has carried. What else it does costs what it costs.
+    A call that makes a pass is paced: a prefill chunk, a glue that gives candidates, an advance, both in one, and a
+    commit that computes the rows that no pass has carried. What else it does costs what it costs.
+
+    joins  whether it may have both in one
     """
 
     def __init__(self, draft: Draft, pace: Pace, joins: bool = True) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Any
 
 import numpy as np
@@ -124,12 +124,15 @@ class StreamingDraft:
     def join(
         self, tokens: Sequence[int], candidates: int, root: Root, after: Sequence[int] = ()
     ) -> tuple[Candidates | None, Mapping[Key, Sequence[int]]]:
+        self.confidences, self.laws, self.guesses = {}, {}, {}
+        if not 0 <= root.token < self.vocab_size:
+            return self.glue(tokens, candidates), {}
         self.glue(tokens, 0)
         self.expand([root])
         (glued,) = self._queue()
-        if self.exact:  # which are checked, as any stream's
-            self._branches[root.key].feed += after[: self.streams]
-        self.confidences, self.laws, self.guesses = {}, {}, {}
+        if self.exact:  # they are checked, as streams' proposals are
+            known = takewhile(lambda token: token < self.vocab_size, after)
+            self._branches[root.key].feed += islice(known, self.streams)
         return self._pass([(None, glued), (root.key, self._feed(root.key))], candidates)
 
     def expand(self, roots: Sequence[Root]) -> None:
@@ -167,12 +170,10 @@ class StreamingDraft:
             for place, row in enumerate(mains):
                 if key is not None and (self.exact or place == len(mains) - 1):
                     wanted += [row, *streams[place]]
-        said = self._segments.run(layout, [*named, *wanted])
-        found_ = None
+        said, opinion = self._segments.run(layout, [*named, *wanted]), None
         if candidates:
-            found_ = said.part(slice(len(named))).candidates(
-                self._sampler, _following(layout, named), group[0][1].tokens[1:], candidates
-            )
+            rows, window = said.part(slice(len(named))), group[0][1].tokens[1:]
+            opinion = rows.candidates(self._sampler, _following(layout, named), window, candidates)
             said = said.part(slice(len(named), None))
         sharp = np.where(layout.stream[wanted] > 0, SHARP, 1.0).astype(np.float32)
         made = said.choose(self._sampler, _following(layout, wanted), sharp) if wanted else Proposals([], [])
@@ -200,7 +201,7 @@ class StreamingDraft:
             branch.slots = [*branch.slots, *slots]
             branch.feed = found[held]
             branch.proposed += len(proposed[key])
-        return found_, proposed
+        return opinion, proposed
 
     def commit(self, rows: int) -> None:
         if self._queued and rows:  # nothing was drafted in this step
