@@ -137,14 +137,15 @@ class Auto:
 
     def _wanted(self) -> Wanted:
         draft, o = self._draft, self._options
+        length = o.num_draft_tokens or _LONGEST
         return Wanted(
-            length=o.num_draft_tokens or _LONGEST,
+            length=length,
             roots=self._max_roots,
             kappa=o.kappa,
             ways=self._ways(),
             exits=self._exits(),
             width=lambda: None if draft is None else width_of(draft),
-            joins=lambda: draft is not None and joining(draft, (o.num_draft_tokens or _LONGEST) + 1) is not None,
+            joins=lambda: draft is not None and joining(draft, length + 1) is not None,
         )
 
     def _ways(self) -> Sequence[Way]:

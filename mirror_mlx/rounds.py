@@ -244,10 +244,10 @@ class Round:
         """at: ms since the step began; width: how many branches a pass takes, the first being served to their end;
         None: all of them; joins: whether a pass takes the window's rows and a branch."""
         if self.state is State.FRESH:
-            if self.plan.predictor is None and self._outcome is None:
-                return Wait()
             if self._outcome is not None:
                 return Glue(1 + self._outcome.accepted, 0)
+            if self.plan.predictor is None:
+                return Wait()
             root = self._first if joins else None
             return Glue(1 + len(self.plan.window), self._wanted, root, self.plan.beyond[1:] if root else ())
         if self._outcome is not None:

@@ -1,9 +1,23 @@
 """The speculation cache of one step: outcome → the window that would follow it."""
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from mirror_mlx.messages import Key, Source, Window
+
+
+@dataclass(slots=True)
+class _Rollout:
+    """A window as far as it has come, and what the draft says of it (see `messages.Window`). place: of its root."""
+
+    place: int
+    tokens: list[int] = field(default_factory=list)
+    sure: list[float] = field(default_factory=list)
+    laws: list[Any] = field(default_factory=list)
+    beyond: tuple[int, ...] = ()
+    passes: int = 0
+    checked: tuple[int, int] = (0, 0)
 
 
 class SpeculationCache:
@@ -18,29 +32,23 @@ class SpeculationCache:
         self._length = length
         self._vocab_size = vocab_size
         self._stops = stops
-        self._windows: dict[Key, list[int]] = {}
-        self._sure: dict[Key, list[float]] = {}
-        self._laws: dict[Key, list[Any]] = {}
-        self._beyond: dict[Key, list[int]] = {}
-        self._passes: dict[Key, int] = {}
-        self._checked: dict[Key, tuple[int, int]] = {}
-        self._places: dict[Key, int] = {}
+        self._rollouts: dict[Key, _Rollout] = {}
         self._open: dict[Key, None] = {}
 
     def __contains__(self, key: Key) -> bool:
-        return key in self._windows
+        return key in self._rollouts
 
     def __len__(self) -> int:
-        return len(self._windows)
+        return len(self._rollouts)
 
     def passes(self, key: Key) -> int:
         """How many have been made for this window."""
-        return self._passes.get(key, 0)
+        return self._rollouts[key].passes if key in self._rollouts else 0
 
     @property
     def keys(self) -> tuple[Key, ...]:
         """All roots, in the order they were opened."""
-        return tuple(self._windows)
+        return tuple(self._rollouts)
 
     @property
     def unfinished(self) -> tuple[Key, ...]:
@@ -49,9 +57,8 @@ class SpeculationCache:
 
     def open(self, key: Key) -> None:
         """Begin the window of a root."""
-        if key not in self._windows:
-            self._places[key] = len(self._windows)
-            self._windows[key] = []
+        if key not in self._rollouts:
+            self._rollouts[key] = _Rollout(len(self._rollouts))
             if self._length > 0:
                 self._open[key] = None
 
@@ -65,49 +72,41 @@ class SpeculationCache:
     ) -> None:
         """Add what one draft pass proposed for an open window, how sure it is, what it drew from, and what it takes to
         follow; nothing at all closes it."""
-        window = self._windows[key]
+        one = self._rollouts[key]
         # These before the tokens: whoever sees a finished window sees them too.
-        self._sure.setdefault(key, []).extend(confidences)
-        self._laws.setdefault(key, []).extend(laws)
-        if tokens and self.passes(key):
-            passes, held = self._checked.get(key, (0, 0))
-            self._checked[key] = passes + 1, held + len(tokens) - 1
-        self._passes[key] = self.passes(key) + 1
+        one.sure.extend(confidences)
+        one.laws.extend(laws)
+        if tokens and one.passes:
+            passes, held = one.checked
+            one.checked = passes + 1, held + len(tokens) - 1
+        one.passes += 1
         for done, token in enumerate(tokens, 1):
             if not 0 <= token < self._vocab_size:
                 self._open.pop(key, None)
                 return
-            window.append(int(token))
-            if len(window) == self._length or token in self._stops:
-                self._beyond[key] = [*tokens[done:], *guesses]
+            one.tokens.append(int(token))
+            if len(one.tokens) == self._length or token in self._stops:
+                one.beyond = (*tokens[done:], *guesses)
                 self._open.pop(key, None)
                 return
-        self._beyond[key] = list(guesses)
+        one.beyond = tuple(guesses)
         if not tokens:
             self._open.pop(key, None)
 
     def finished(self, key: Key) -> bool:
-        return key in self._windows and key not in self._open
+        return key in self._rollouts and key not in self._open
 
     def get(self, key: Key) -> tuple[int, ...] | None:
         """The window of an outcome as far as it has come, or None on a miss."""
-        window = self._windows.get(key)
-        return None if window is None else tuple(window)
+        return tuple(self._rollouts[key].tokens) if key in self._rollouts else None
 
     def window(self, key: Key, source: Source) -> Window:
         """The same with what the draft says of it; empty on a miss."""
-        tokens = self.get(key) or ()
-        sure, laws = self._sure.get(key, ()), self._laws.get(key, ())
-        return Window(
-            tokens,
-            source,
-            tuple(sure[: len(tokens)]) if len(sure) >= len(tokens) else (),
-            tuple(laws[: len(tokens)]) if len(laws) >= len(tokens) else (),
-            tuple(self._beyond.get(key, ())),
-            self.passes(key),
-            self._checked.get(key, (0, 0)),
-        )
+        one = self._rollouts.get(key) or _Rollout(0)
+        count = len(one.tokens)
+        sure, laws = (tuple(said[:count]) if len(said) >= count else () for said in (one.sure, one.laws))
+        return Window(tuple(one.tokens), source, sure, laws, one.beyond, one.passes, one.checked)
 
     def place(self, key: Key) -> int | None:
         """Which root this one was, in the order they were opened, from 0 on; None: it is none."""
-        return self._places.get(key)
+        return self._rollouts[key].place if key in self._rollouts else None

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from random import Random
 
 from mirror_mlx.draft import Draft, ScriptedDraft
+from mirror_mlx.draft.protocol import Joined
 from mirror_mlx.draft.wrapped import Wrapped
 from mirror_mlx.messages import Candidates, Key, Root
 
@@ -36,9 +37,7 @@ class Slow(Wrapped):
         with _slowly():
             return super().glue(tokens, candidates)
 
-    def join(
-        self, tokens: Sequence[int], candidates: int, root: Root, after: Sequence[int] = ()
-    ) -> tuple[Candidates | None, Mapping[Key, Sequence[int]]]:
+    def join(self, tokens: Sequence[int], candidates: int, root: Root, after: Sequence[int] = ()) -> Joined:
         with _slowly():
             return super().join(tokens, candidates, root, after)
 
@@ -62,9 +61,7 @@ class Dying(Wrapped):
         self.mortal = True
         self._steps = 0
 
-    def join(
-        self, tokens: Sequence[int], candidates: int, root: Root, after: Sequence[int] = ()
-    ) -> tuple[Candidates | None, Mapping[Key, Sequence[int]]]:
+    def join(self, tokens: Sequence[int], candidates: int, root: Root, after: Sequence[int] = ()) -> Joined:
         self._die()
         return super().join(tokens, candidates, root, after)
 

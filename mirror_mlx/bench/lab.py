@@ -15,7 +15,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from mirror_mlx.draft.protocol import Draft
+from mirror_mlx.draft.protocol import Draft, Joined
 from mirror_mlx.draft.wrapped import Wrapped
 from mirror_mlx.messages import Candidates, Key, Root
 from mirror_mlx.target.submission import Submission
@@ -80,9 +80,7 @@ class PacedDraft(Wrapped):
     def joins(self, rows: int) -> bool:
         return self._joins and super().joins(rows)
 
-    def join(
-        self, tokens: Sequence[int], candidates: int, root: Root, after: Sequence[int] = ()
-    ) -> tuple[Candidates | None, Mapping[Key, Sequence[int]]]:
+    def join(self, tokens: Sequence[int], candidates: int, root: Root, after: Sequence[int] = ()) -> Joined:
         self._pending = False
         with self._pace:
             return super().join(tokens, candidates, root, after)

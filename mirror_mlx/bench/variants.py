@@ -21,7 +21,7 @@ from mirror_mlx.bench.checks import at_least
 from mirror_mlx.bench.inflate import inflate, widened
 from mirror_mlx.bench.lab import Cores, Others, Pace, PacedDraft
 from mirror_mlx.draft import StreamingDraft, streaming
-from mirror_mlx.draft.protocol import Draft
+from mirror_mlx.draft.protocol import Draft, Joined
 from mirror_mlx.draft.wrapped import Wrapped
 from mirror_mlx.engine import Engine
 from mirror_mlx.messages import Candidates, Key, Root
@@ -77,9 +77,7 @@ class Meter(Wrapped):
     def glue(self, tokens: Sequence[int], candidates: int) -> Candidates | None:
         return self._timed(lambda: self._draft.glue(tokens, candidates))
 
-    def join(
-        self, tokens: Sequence[int], candidates: int, root: Root, after: Sequence[int] = ()
-    ) -> tuple[Candidates | None, Mapping[Key, Sequence[int]]]:
+    def join(self, tokens: Sequence[int], candidates: int, root: Root, after: Sequence[int] = ()) -> Joined:
         named, found = self._timed(lambda: super(Meter, self).join(tokens, candidates, root, after))
         self._passed(found)
         return named, found

@@ -90,6 +90,10 @@ class Guessing(Protocol):
         """Of the last `advance` or `join`: tokens after those, which are no proposals yet."""
 
 
+Joined = tuple[Candidates | None, Mapping[Key, Sequence[int]]]
+"""What a `glue` says, and the `advance` that was made with it."""
+
+
 @runtime_checkable
 class Joining(Protocol):
     """What a draft can do besides where a pass over the rows of a window takes a branch for nothing."""
@@ -97,9 +101,7 @@ class Joining(Protocol):
     def joins(self, rows: int) -> bool:
         """Whether one pass takes so many rows, and a branch."""
 
-    def join(
-        self, tokens: Sequence[int], candidates: int, root: Root, after: Sequence[int] = ()
-    ) -> tuple[Candidates | None, Mapping[Key, Sequence[int]]]:
+    def join(self, tokens: Sequence[int], candidates: int, root: Root, after: Sequence[int] = ()) -> Joined:
         """`glue`, `expand` of this root and `advance` over its branch, in one pass. after: what it is taken to begin
         with; proposals need not keep to that."""
 

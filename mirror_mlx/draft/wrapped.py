@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mirror_mlx.draft.protocol import Confident, Draft, Guessing, Lawful, joining, streaming, width_of
+from mirror_mlx.draft.protocol import Confident, Draft, Guessing, Joined, Lawful, joining, streaming, width_of
 from mirror_mlx.messages import Candidates, Key, Root
 from mirror_mlx.sampling import Sampling
 
@@ -52,9 +52,7 @@ class Wrapped:
     def joins(self, rows: int) -> bool:
         return joining(self._draft, rows) is not None
 
-    def join(
-        self, tokens: Sequence[int], candidates: int, root: Root, after: Sequence[int] = ()
-    ) -> tuple[Candidates | None, Mapping[Key, Sequence[int]]]:
+    def join(self, tokens: Sequence[int], candidates: int, root: Root, after: Sequence[int] = ()) -> Joined:
         found = joining(self._draft, len(tokens))
         assert found is not None
         return found.join(tokens, candidates, root, after)

@@ -187,10 +187,11 @@ def _of_parts(costs: Costs, setting: Setting, belief: Belief, alive: Sequence[fl
 
 
 def _mirror(costs: Costs, draft: DraftCosts, setting: Setting, belief: Belief, alive: Sequence[float]) -> Prediction:
-    # The outcome that the draft itself expects has a pass before the others are named.
-    rested = step = _beside(costs, draft, setting, belief, alive)
+    joint = _expects(costs, draft, setting, belief)
+    hits = _at_most(belief.hits, alive[setting.length - 1] * belief.guessed()) if joint else belief.hits
+    rested = step = _Beside.of(costs, draft, setting, hits, 0.0, joint)
     if rested.left:  # where the target did not wait, the draft may be busy still when the next step begins
-        step = _beside(costs, draft, setting, belief, alive, rested.left)
+        step = _Beside.of(costs, draft, setting, hits, rested.left, joint)
     share = step.share
     hit = share * step.hit + (1 - share) * rested.hit
     late_passes = draft.passes(setting.late, setting.length)
@@ -203,19 +204,9 @@ def _mirror(costs: Costs, draft: DraftCosts, setting: Setting, belief: Belief, a
     return Prediction(share * hit + (1 - share) * miss, tokens, hit, miss, share)
 
 
-def _beside(
-    costs: Costs, draft: DraftCosts, setting: Setting, belief: Belief, alive: Sequence[float], late: float = 0.0
-) -> "_Beside":
-    """late: for how long the draft is busy."""
-    if not _expects(costs, draft, setting, belief):
-        return _Beside.of(costs, draft, setting, belief.hits, late)
-    expected = alive[setting.length - 1] * belief.guessed()
-
-    def hits(count: float) -> float:
-        found = belief.hits(count)
-        return min(found, expected) if count <= 1 else found
-
-    return _Beside.of(costs, draft, setting, hits, late, joint=True)
+def _at_most(hits: Callable[[float], float], first: float) -> Callable[[float], float]:
+    """The same, where the first root alone is the outcome in such a share of steps at most."""
+    return lambda count: min(hits(count), first) if count <= 1 else hits(count)
 
 
 def _expects(costs: Costs, draft: DraftCosts, setting: Setting, belief: Belief) -> bool:

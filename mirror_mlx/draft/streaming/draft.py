@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from mirror_mlx.draft.protocol import Joined
 from mirror_mlx.draft.streaming.layout import Feed, Layout, lay_out, packed
 from mirror_mlx.draft.streaming.segments import Segments
 from mirror_mlx.errors import UsageError
@@ -121,9 +122,7 @@ class StreamingDraft:
         mains, branch = (passed, passed**2) if self.exact else (1, passed)
         return columns is None or (rows + mains <= columns[0] and rows + branch <= columns[1])
 
-    def join(
-        self, tokens: Sequence[int], candidates: int, root: Root, after: Sequence[int] = ()
-    ) -> tuple[Candidates | None, Mapping[Key, Sequence[int]]]:
+    def join(self, tokens: Sequence[int], candidates: int, root: Root, after: Sequence[int] = ()) -> Joined:
         self.confidences, self.laws, self.guesses = {}, {}, {}
         if not 0 <= root.token < self.vocab_size:
             return self.glue(tokens, candidates), {}
