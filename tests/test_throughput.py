@@ -65,7 +65,7 @@ class Step:
             elif isinstance(action, Glue) and action.root is not None:
                 key, count = action.root.key, first_pass(setting.length, each)
                 first.append(key)
-                at = self.after(at, max(self.draft.glue.at(setting.length + 1), self.draft.one.at(1)))
+                at = self.after(at, self.draft.joint.at(setting.length + 1))
                 round_.joined(candidates(setting.length + 1, 1000, own=1.0), action.root, {key: [0] * count})
                 if count >= setting.length:
                     there[key] = at
@@ -104,7 +104,7 @@ def played(draw):
     draft = DraftCosts(
         Curve.of({1: one, 8: one * draw(st.floats(1, 2))}), Curve.of({1: one, 24: wide * one}), 1.0 + streams,
         draw(st.sampled_from([None, 64, 16, 10])),
-        draw(st.floats(1, 1.3)),
+        draw(st.floats(1, 1.3)), Curve.of({1: one, 8: one * draw(st.floats(1, 3))}),
     )  # fmt: skip
     way = (streams, False)
     verify = Curve.of({1: plain, 16: 1.5 * plain})
@@ -139,7 +139,7 @@ def test_a_draft_that_knows_what_follows_a_window_needs_a_pass_less(length, late
     to be whole."""
     tokens = 1.0 + way[0]
     draft = DraftCosts(Curve.of({1: 20.0}), Curve.of({1: 20.0}), tokens)
-    joins = replace(draft, joins=True)
+    joins = replace(draft, joint=draft.one)
     setting, belief = Setting("mirror", length, late, 8, "draft", way=way), Chance([1.0], lambda count: 1.0)
     said = [
         throughput.predict(Costs(20.0, Curve.of({1: 20.0, 8: 21.0}), drafts={way: one}), setting, belief)

@@ -61,6 +61,7 @@ class Drafted:
         self.slower: list[float] = []
         self.names = True
         self._glue: list[float] = []
+        self._joint: list[float] = []
         self._alone: dict[float, list[float]] = {}  # passes, by what they have to do
         self._hindered: list[float] = []  # glue and passes beside the target ÷ alone
         self._windows: list[Window] = []
@@ -79,14 +80,16 @@ class Drafted:
                 self._measure()
 
     def _measure(self) -> None:
-        known = deepcopy((self._alone, self._glue))
+        known = deepcopy((self._alone, self._glue, self._joint))
         self._rolled(self._roots)
         if not self._in_time:
             return
-        self._alone, self._glue = known  # what has warmed it up does not count
+        self._alone, self._glue, self._joint = known  # what has warmed it up does not count
+        few = max(1, self._roots // 4)
         for _ in range(_ROLLED):
-            for roots in sorted({self._roots, max(1, self._roots // 4)}):
+            for roots in sorted({self._roots, few}):
                 self._rolled(roots)
+            self._rolled(few, expects=True)
         if self._in_time:
             text = list(self._tokens)
             self._target.prefill(text[:-1], Sampler(self._sampling))
@@ -119,13 +122,18 @@ class Drafted:
         return (held + 0.5) / (tried + 1)
 
     def costs(self, width: int | None, joins: bool) -> DraftCosts:
-        """What a pass takes, by branches; alone and beside the target. width, joins: as in `DraftCosts`."""
+        """What a pass takes, by branches; alone and beside the target. width, joins: as in `Wanted`."""
         one = self._passes()
         glue = usual(self._glue) if self._glue else one.at(1)
         return DraftCosts(
-            Curve.of({1: min(glue, one.at(1)), self._length + 1: glue}), one, self._tokens_each(), width,
-            max(1.0, usual(self._hindered)) if self._hindered else 1.0, joins,
+            self._by_rows(glue, one), one, self._tokens_each(), width,
+            max(1.0, usual(self._hindered)) if self._hindered else 1.0,
+            self._by_rows(usual(self._joint), one) if joins and self._joint else None,
         )  # fmt: skip
+
+    def _by_rows(self, ms: float, one: Curve) -> Curve:
+        """Of what takes so long with the rows of a window, and with one row what a pass takes, or less."""
+        return Curve.of({1: min(ms, one.at(1)), self._length + 1: ms})
 
     def _passes(self) -> Curve:
         """What one takes alone, by what it has to do, in branches."""
@@ -153,19 +161,22 @@ class Drafted:
             return 1.0 if exact else 1.0 + streams
         return max(1.0, sum(len(window.tokens) for window in made) / sum(window.passes for window in made))
 
-    def _plan(self, window: Sequence[int], roots: int = 0) -> Plan:
-        """roots: prepared for beside the target; 0: nothing is proposed before the outcome is known."""
+    def _plan(self, window: Sequence[int], roots: int = 0, expects: bool = False) -> Plan:
+        """roots: prepared for beside the target; 0: nothing is proposed before the outcome is known; expects: the draft
+        has an idea of it, as far as it goes when it proposes in this way."""
+        streams, exact = self._way
+        known = (1 + streams if exact else 1) if expects else 0
         return Plan(
             window=tuple(window), length=self._length, vocab_size=self._target.vocab_size,
             predictor="draft" if roots else None, kappa=self._kappa, max_roots=roots, tap=False,
-            late=1 if roots else None,
+            late=1 if roots else None, beyond=tuple(window[-1:]) * known,
         )  # fmt: skip
 
-    def _rolled(self, roots: int, beside: list[int] | None = None) -> float:
+    def _rolled(self, roots: int, beside: list[int] | None = None, expects: bool = False) -> float:
         """A step: glue, two passes over the branches of so many roots, a window after a miss. beside: what the target
-        goes on with meanwhile; returns what that takes, ms."""
+        goes on with meanwhile; returns what that takes, ms. expects: as in `_plan`."""
         trace, tokens = Trace(), self._tokens
-        ticket = self._started(trace, tokens, self._plan([tokens[-1]] * self._length, roots))
+        ticket = self._started(trace, tokens, self._plan([tokens[-1]] * self._length, roots, expects))
         took, ended = 0.0, 0
         if beside is not None:
             ((_, took),) = steps(self._target, beside, self._length, 1)
@@ -176,6 +187,7 @@ class Drafted:
         self._ended(ticket, missed, self._alone if beside is None else {})
         if beside is None:
             self._glue += [(span.end - span.start) / 1e6 for span in trace.spans if span.name == "glue"]
+            self._joint += [one.ns / 1e6 for one in ticket.passes if one.rows > 1]
         else:
             self._compare(trace, ticket, ended)
         self.exchanges += [ns / 1e6 for ns in trace.exchanges]

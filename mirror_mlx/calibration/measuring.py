@@ -35,7 +35,8 @@ class Wanted:
     length, roots, kappa  the longest window, the most roots of a step, and of a row
     ways                  in which the draft proposes
     exits                 of the tap; none: there is no tap
-    width, joins          as in `DraftCosts`, of the draft as it proposes when they are asked for
+    width                 as in `DraftCosts`, of the draft as it proposes when it is asked for
+    joins                 likewise, whether a pass over the longest window's rows takes a branch as well
     """
 
     length: int = 15

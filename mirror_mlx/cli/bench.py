@@ -65,4 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure and print; the exit status of the kind."""
+    from mirror_mlx import memory
+
+    memory.apart()  # many engines, with threads of their own, are compared with one another
     return KINDS[args.kind][0].run(args)

@@ -37,7 +37,7 @@ class DraftCosts:
     tokens   what a pass brings a branch; on average, where it is not always the same
     width    how many branches one pass takes; None: all
     slower   factor on both beside a busy target
-    joins    whether a pass over the rows of a window takes a branch as well
+    joint    the pass over the rows of a window that takes a first branch as well; None: there is no such pass
     """
 
     glue: Curve
@@ -45,14 +45,15 @@ class DraftCosts:
     tokens: float = 1.0
     width: int | None = None
     slower: float = 1.0
-    joins: bool = False
+    joint: Curve | None = None
 
     @classmethod
     def mean(cls, of: "Sequence[DraftCosts]") -> "DraftCosts":
         """See `Costs.mean`."""
+        joint = [one.joint for one in of if one.joint is not None]
         return cls(
             Curve.mean([one.glue for one in of]), Curve.mean([one.one for one in of]), fmean(one.tokens for one in of),
-            of[0].width, fmean(one.slower for one in of), of[0].joins,
+            of[0].width, fmean(one.slower for one in of), Curve.mean(joint) if joint else None,
         )  # fmt: skip
 
     def passes(self, length: int, window: int | None = None) -> float:
@@ -119,7 +120,8 @@ class Costs:
             "drafts": [
                 {
                     "streams": streams, "exact": exact, "glue": list(d.glue.points), "one": list(d.one.points),
-                    "tokens": d.tokens, "width": d.width, "slower": d.slower, "joins": d.joins,
+                    "tokens": d.tokens, "width": d.width, "slower": d.slower,
+                    "joint": None if d.joint is None else list(d.joint.points),
                 } for (streams, exact), d in self.drafts.items()
             ],
         }  # fmt: skip
@@ -130,7 +132,7 @@ class Costs:
         drafts = {
             (int(d["streams"]), bool(d["exact"])): DraftCosts(
                 _curve(d["glue"]), _curve(d["one"]), float(d["tokens"]), d["width"], float(d["slower"]),
-                bool(d["joins"]),
+                None if d["joint"] is None else _curve(d["joint"]),
             ) for d in given["drafts"]
         }  # fmt: skip
         exits = {int(layer): float(share) for layer, share in given["exits"]}

@@ -79,7 +79,7 @@ def costs(machine: Machine, models: Models) -> Costs:
         Curve.of({rows: one(rows) for rows in _ROWS}),
         Curve.of({branches: one(branches * (per_pass + models.streams)) for branches in _ROWS}),
         float(per_pass),
-        joins=True,
+        joint=Curve.of({rows: one(rows + per_pass + models.streams) for rows in _ROWS}),
     )
     alone = DraftCosts(streams.glue, Curve.of({branches: one(branches) for branches in _ROWS}))
     exits = {models.layers // 4: 0.25, models.layers // 2: 0.5, models.layers * 3 // 4: 0.75}

@@ -38,6 +38,7 @@ class Observed:
         self._shape = Shape(costs.verify)
         self._ones = {way: Shape(draft.one) for way, draft in costs.drafts.items()}
         self._glues = {way: Shape(draft.glue) for way, draft in costs.drafts.items()}
+        self._joints = {way: Shape(draft.joint) for way, draft in costs.drafts.items() if draft.joint is not None}
         self._besides = {way: Shape(Curve.of({1: draft.slower})) for way, draft in costs.drafts.items()}
         self._hindered = Ratio(costs.slower)  # a plain token beside the draft ÷ alone
         self._slower = Shape(Curve.of({1: costs.slower}))  # what a verification takes beside the draft ÷ alone
@@ -48,6 +49,7 @@ class Observed:
             way: replace(
                 draft, glue=self._glues[way].curve.scaled(slow), one=self._ones[way].curve.scaled(slow),
                 tokens=self._tokens(way), slower=self._beside(way),
+                joint=self._joints[way].curve.scaled(slow) if way in self._joints else None,
             ) for way, draft in base.drafts.items()
         }  # fmt: skip
         slow = self._target.value
@@ -126,10 +128,12 @@ class Observed:
         before, all_of_them = self._draft.value, 0.0
         offs: dict[bool, list[float]] = {True: [], False: []}
         for passed in made:
-            bare, whole = one.curve.at(passed.branches), glue.curve.at(passed.rows) if passed.rows else 0.0
-            expected = max(bare, whole, 1e-9) * (slower if passed.beside else 1.0)
+            parts = [(one, passed.branches), (glue, passed.rows)] if passed.rows else [(one, passed.branches)]
+            if passed.rows and passed.branches <= 1 and way in self._joints:
+                parts = [(self._joints[way], passed.rows)]
+            shape, count = max(parts, key=lambda part: part[0].curve.at(part[1]))
+            expected = max(shape.curve.at(count), 1e-9) * (slower if passed.beside else 1.0)
             all_of_them += expected
-            shape, count = (one, passed.branches) if bare > whole else (glue, passed.rows)
             off = passed.ms / expected
             shape.saw(count, off / before, 1 / len(made))
             offs[passed.beside].append(off)

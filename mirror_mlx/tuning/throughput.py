@@ -212,7 +212,7 @@ def _at_most(hits: Callable[[float], float], first: float) -> Callable[[float], 
 def _expects(costs: Costs, draft: DraftCosts, setting: Setting, belief: Belief) -> bool:
     """Whether the draft has an idea of the outcome when a step begins, so that its first pass takes a branch. Streams
     that are checked are one; else it comes with a whole window, the first of which comes without it."""
-    if not draft.joins or not setting.guesses or not setting.own:
+    if draft.joint is None or not setting.guesses or not setting.own:
         return False
     if setting.way[1] or setting.late >= setting.length:
         return True
@@ -278,8 +278,8 @@ class _Beside:
         )  # fmt: skip
         # Where the draft names none, the first pass has the rows of the window with it.
         begins, carried = (late + glue, 0.0) if own else (late, max(0.0, glue - single))
-        if joint:
-            begins = late + max(glue, single)
+        if joint and draft.joint is not None:
+            begins = late + draft.joint.at(setting.length + 1)
         done = work.until(verify, begins, spoken, carried, int(joint))
         over, parts, places, before = done.free - verify, [], 0, 0.0
         for group in done.groups:
