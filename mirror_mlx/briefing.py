@@ -87,8 +87,6 @@ def _fact(setting: Setting, ticket: Ticket | None, note: StepTrace, made: Window
         passed=passed,
         by=note.window.source,
         opening=note.step == 0,
-        drafted=len(made.tokens),
-        passes=made.passes,
         checked=made.checked,
         ends=ends,
         known=ticket.known / 1e6 if ticket is not None else 0.0,

@@ -175,7 +175,6 @@ class Round:
 
     def glued(self, candidates: Candidates | None) -> None:
         """The trunk rows are written; `candidates` are the draft's own, if it has any."""
-        self.state = State.ROLLING
         if self._outcome is not None:
             self._settle()
             return
@@ -187,6 +186,9 @@ class Round:
         self._own = frozenset(self._queued)
         if self._tap is not None:
             self._queue(self._both(self._tap), self.plan.max_roots - len(self._unopened))
+        self.state = (
+            State.ROLLING
+        )  # last: to who looks on from another thread it is idle if there is nothing to do then
 
     def joined(
         self,

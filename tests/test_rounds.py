@@ -252,3 +252,17 @@ def test_the_drafts_own_roots_come_first_then_the_taps_best():
     assert keys[:4] == ((0, 2), (0, 3), (0, 4), (0, 5))
     round_.advanced([(0, 2)], {(0, 2): [8]})
     assert round_.next().keys == keys[1:]
+
+
+def test_who_looks_on_while_roots_are_named_does_not_take_it_for_idle(monkeypatch):
+    looked, queue = [], Round._queue
+
+    def looking(round_, *given):
+        looked.append(round_.idle)
+        queue(round_, *given)
+
+    monkeypatch.setattr(Round, "_queue", looking)
+    round_ = Round(Plan(window=(1,), length=2, vocab_size=V, predictor="draft"))
+    round_.glued(Candidates([[2], [3]], [[0.5], [0.5]], [0.5]))
+    assert looked == [False]
+    assert not round_.idle

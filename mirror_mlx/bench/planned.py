@@ -61,11 +61,11 @@ def rates(of: Sequence[Measured]) -> list[float]:
 
 def _texts(costs: Costs, one: Measured) -> Costs:
     """With as many tokens a pass as streams that are checked have brought in this text."""
-    way, made = one.setting.way, [step.window for step in one.steps if step.window.passes]
-    if not way[1] or way not in costs.drafts or not made:
+    way = one.setting.way
+    passes, held = (sum(step.window.checked[part] for step in one.steps) for part in (0, 1))
+    if not way[1] or way not in costs.drafts or not passes:
         return costs
-    brought = sum(len(window.tokens) for window in made) / sum(window.passes for window in made)
-    return replace(costs, drafts={**costs.drafts, way: replace(costs.drafts[way], tokens=max(1.0, brought))})
+    return replace(costs, drafts={**costs.drafts, way: replace(costs.drafts[way], tokens=1.0 + held / passes)})
 
 
 def errors(rows: Mapping[str, Mapping[str, float]]) -> list[float]:

@@ -128,7 +128,7 @@ class Drafted:
         return DraftCosts(
             self._by_rows(glue, one), one, self._tokens_each(), width,
             max(1.0, usual(self._hindered)) if self._hindered else 1.0,
-            self._by_rows(usual(self._joint), one) if joins and self._joint else None,
+            self._by_rows(usual(self._joint), one) if joins and self._joint else None, self._checks,
         )  # fmt: skip
 
     def _by_rows(self, ms: float, one: Curve) -> Curve:
@@ -154,12 +154,14 @@ class Drafted:
         return time.perf_counter() < self._ends
 
     def _tokens_each(self) -> float:
-        """That a pass brings a branch: where streams are checked, as many as hold."""
+        """That a pass brings a branch: where streams are checked, one and as many as hold."""
+        passes, held = (sum(window.checked[part] for window in self._windows) for part in (0, 1))
+        return 1.0 + (held / max(passes, 1) if self._checks else self._way[0])
+
+    @property
+    def _checks(self) -> int:
         streams, exact = self._way
-        made = [window for window in self._windows if window.passes]
-        if not exact or not made:
-            return 1.0 if exact else 1.0 + streams
-        return max(1.0, sum(len(window.tokens) for window in made) / sum(window.passes for window in made))
+        return streams if exact else 0
 
     def _plan(self, window: Sequence[int], roots: int = 0, expects: bool = False) -> Plan:
         """roots: prepared for beside the target; 0: nothing is proposed before the outcome is known; expects: the draft

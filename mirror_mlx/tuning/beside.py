@@ -97,20 +97,20 @@ class Work:
     single: float | None
     width: int | None = None
 
-    def until(self, verify: float, begins: float, spoken: float, carried: float = 0.0, served: int = 0) -> Prepared:
+    def until(self, verify: float, begins: float, spoken: float, carried: float = 0.0, had: float = 0.0) -> Prepared:
         """Done when the outcome is known, at `verify`.
 
         begins   when the first pass can begin
         spoken   when the tap has
         carried  what the first pass takes besides
-        served   of the own roots, how many have had a pass by then
+        had      passes that the first of the own roots has had by then
 
         >>> work = Work(8, 0, 3, 3, Curve.of({1: 10.0, 9: 18.0}), 1.0, 1.0, lambda count: 1 - 0.5**count, 10.0)
         >>> work.until(60, begins=10, spoken=0).groups
         (Group(roots=4, passes=3, ended=3), Group(roots=4, passes=2, ended=2))
         """
-        now, joins, groups = begins, self.tapped, [Group(served, int(begins <= verify), 1)] if served else []
-        groups += [Group(self.own - served, 0, 0)] if self.own > served else []
+        now, joins, groups = begins, self.tapped, [Group(1, had if begins <= verify else 0, had)] if had else []
+        groups += [Group(self.own - len(groups), 0, 0)] if self.own > len(groups) else []
         while now < verify:
             if joins and now >= spoken:
                 groups, joins = [*groups, Group(joins, 0, 0)], 0

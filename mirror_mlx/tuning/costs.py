@@ -2,12 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import ceil
 from statistics import fmean
 from typing import Any
 
-from mirror_mlx.messages import first_pass
 from mirror_mlx.tuning.curve import Curve
+from mirror_mlx.tuning.passes import brought, passes, spared
 
 Way = tuple[int, bool]
 """How a draft proposes: with how many lookahead streams, and whether each pass checks those of the pass before."""
@@ -21,23 +20,17 @@ def trusted(way: Way) -> int:
     return 0 if exact else streams
 
 
-def passes(tokens: float, length: int, window: int | None = None) -> float:
-    """That bring so many tokens each, for so many proposals of a window; window: of how many, if not of as many."""
-    if length < 1 or not tokens.is_integer():
-        return max(float(length > 0), length / tokens)
-    return 1.0 + max(0, ceil((length - first_pass(window or length, int(tokens))) / tokens))
-
-
 @dataclass(frozen=True, slots=True)
 class DraftCosts:
     """The draft's device, ms, for one way to propose.
 
     glue     the pass over the rows of a window
     one      a pass, by what it has to do, in branches (see `throughput.Setting.load`)
-    tokens   what a pass brings a branch; on average, where it is not always the same
+    tokens   what a pass brings a branch, see `passes.passes`
     width    how many branches one pass takes; None: all
     slower   factor on both beside a busy target
     joint    the pass over the rows of a window that takes a first branch as well; None: there is no such pass
+    checks   streams that a pass checks of the one before
     """
 
     glue: Curve
@@ -46,6 +39,7 @@ class DraftCosts:
     width: int | None = None
     slower: float = 1.0
     joint: Curve | None = None
+    checks: int = 0
 
     @classmethod
     def mean(cls, of: "Sequence[DraftCosts]") -> "DraftCosts":
@@ -54,22 +48,20 @@ class DraftCosts:
         return cls(
             Curve.mean([one.glue for one in of]), Curve.mean([one.one for one in of]), fmean(one.tokens for one in of),
             of[0].width, fmean(one.slower for one in of), Curve.mean(joint) if joint else None,
+            of[0].checks,
         )  # fmt: skip
 
     def passes(self, length: int, window: int | None = None) -> float:
-        """For so many proposals of a window, on average; window: of how many, if not of as many."""
-        return passes(self.tokens, length, window)
+        """See `passes.passes`."""
+        return passes(self.tokens, length, window, self.checks)
+
+    def spared(self, length: int) -> float:
+        """See `passes.spared`."""
+        return spared(self.tokens, length, self.checks)
 
     def brought(self, passes: float, window: int) -> int:
-        """How many proposals of a window there are after so many passes.
-
-        >>> streams = DraftCosts(Curve.of({1: 1.0}), Curve.of({1: 1.0}), tokens=3.0)
-        >>> [streams.brought(passes, 7) for passes in range(4)], [streams.passes(n, 7) for n in (0, 1, 2, 4, 5, 7)]
-        ([0, 1, 4, 7], [0.0, 1.0, 2.0, 2.0, 3.0, 3.0])
-        """
-        if not self.tokens.is_integer():
-            return min(window, int(passes * self.tokens))
-        return 0 if passes < 1 else min(window, int(first_pass(window, int(self.tokens)) + (passes - 1) * self.tokens))
+        """See `passes.brought`."""
+        return brought(self.tokens, passes, window, self.checks)
 
     def jit(self, length: int, rows: float = 0.0, window: int | None = None) -> float:
         """A window drafted while the target waits, and as many rows of the last one with its first pass."""
@@ -132,7 +124,7 @@ class Costs:
         drafts = {
             (int(d["streams"]), bool(d["exact"])): DraftCosts(
                 _curve(d["glue"]), _curve(d["one"]), float(d["tokens"]), d["width"], float(d["slower"]),
-                None if d["joint"] is None else _curve(d["joint"]),
+                None if d["joint"] is None else _curve(d["joint"]), int(d["streams"]) if d["exact"] else 0,
             ) for d in given["drafts"]
         }  # fmt: skip
         exits = {int(layer): float(share) for layer, share in given["exits"]}

@@ -35,6 +35,40 @@ class Ratio:
             self.value += (1 - (1 - self._NEW) ** min(count, self._MOST)) * (bounded - self.value)
 
 
+class Excess:
+    """By how much longer something takes than it should, from a running mean of what was seen of it, and from what is
+    usual where little was.
+
+    >>> seen = Excess()
+    >>> for _ in range(200):
+    ...     seen.saw(1.2)
+    >>> round(seen.value(1.0), 2), round(Excess().value(1.1), 2)
+    (1.18, 1.1)
+    """
+
+    _KEEP = 0.97
+    _FADE = 0.995
+    _WEIGHT = 4.0  # of what is usual
+    _FAR = 1.5
+
+    def __init__(self) -> None:
+        self._sum = self._count = 0.0
+
+    def saw(self, ratio: float) -> None:
+        """One of them took so many times as long as it should. What is far off counts for no more than half as much
+        again as before."""
+        before = self.value(1.0)
+        bounded = min(max(ratio, before / self._FAR), before * self._FAR)
+        self._sum, self._count = self._KEEP * self._sum + bounded, self._KEEP * self._count + 1
+
+    def faded(self, share: float = _FADE) -> None:
+        """What was seen is longer past: so much of it still counts."""
+        self._sum, self._count = share * self._sum, share * self._count
+
+    def value(self, usual: float) -> float:
+        return (self._sum + self._WEIGHT * usual) / (self._count + self._WEIGHT)
+
+
 class Shape:
     """A calibrated curve, and how it turns out to be bent: what is seen at some count counts for the measured points
     on both sides of it.

@@ -7,9 +7,10 @@ from itertools import accumulate
 from mirror_mlx.messages import PREDICTORS, Key
 from mirror_mlx.speculation import SpeculationCache
 from mirror_mlx.tuning.beside import worthwhile
-from mirror_mlx.tuning.costs import Way, passes
+from mirror_mlx.tuning.costs import Way
 from mirror_mlx.tuning.curve import Curve
 from mirror_mlx.tuning.drift import Ratio
+from mirror_mlx.tuning.passes import passes
 from mirror_mlx.tuning.policy import Stepped
 from mirror_mlx.tuning.running import Brought, Ranks
 from mirror_mlx.tuning.throughput import Setting
@@ -95,8 +96,8 @@ class Timetable:
         one = self._passes.setdefault(setting.way, _Timed())
         for passed in fact.passed:
             one.saw(passed.branches + setting.carried(passed.rows), passed.ms)
-        if fact.passes:
-            self._brought.setdefault(setting.way, Brought()).saw(fact.drafted, fact.passes)
+        if fact.checked[0]:
+            self._brought.setdefault(setting.way, Brought()).saw(*fact.checked)
         if setting.mode == "mirror" and not fact.opening:
             self._outcomes.saw(fact.length + 1, fact.known)
             if fact.opened:
@@ -108,8 +109,8 @@ class Timetable:
         one = self._passes[way].curve if way in self._passes else None
         if outcomes is None or one is None:
             return None
-        each = self._each(way)
-        whole, enough = passes(each, setting.length), passes(each, setting.late, setting.length)
+        each, checks = self._each(way), way[0] if way[1] else 0
+        whole, enough = (passes(each, count, setting.length, checks) for count in (setting.length, setting.late))
         return Due(outcomes.at(length + 1), whole, enough, one, setting, ranks.hits)
 
     def _each(self, way: Way) -> float:

@@ -198,7 +198,8 @@ class Governor:
             self._spend(fact, (fact.accepted + 1) * self.costs.plain + fact.target - rows)
             return
         self._observed.verified(fact)
-        self._observed.drafted(fact.setting.way, fact.drafted, fact.passes)
+        for checked in self._beliefs.agreed(fact):
+            self._observed.checked(*checked)
         if fact.passed and fact.setting.way in self.costs.drafts:
             self._known = True
             self._observed.passed(fact.setting.way, fact.passed)

@@ -10,7 +10,7 @@ from statistics import fmean
 from mirror_mlx.messages import PREDICTORS
 from mirror_mlx.tuning.costs import Costs, Kind, Way
 from mirror_mlx.tuning.curve import Curve
-from mirror_mlx.tuning.drift import Ratio, Shape
+from mirror_mlx.tuning.drift import Excess, Ratio, Shape
 from mirror_mlx.tuning.policy import Passed, Stepped
 from mirror_mlx.tuning.running import Brought
 from mirror_mlx.tuning.tally import Plained
@@ -18,8 +18,6 @@ from mirror_mlx.tuning.tally import Plained
 _HINDERED = 3.0  # times as long as alone a pass may take beside plain decoding; what takes longer has another reason
 _SLOW = 1.5  # times what a pass took when it was calibrated
 _KNOWN = 12.0  # passes that calibration counts for
-_FORGET = 0.98  # of what there was to a step of another kind, with each step
-_ALIKE = 0.998  # and in the same mode
 _FASTER = 0.75  # of what was calibrated: it was disturbed then
 _SLOWER = 1.4  # times what was calibrated, and never less: something was wrong with it
 
@@ -31,10 +29,10 @@ class Observed:
         self.costs = self._base = costs
         self._target, self._draft, self._plain = Ratio(), Ratio(), Ratio()
         self._fastest = inf  # a token of plain decoding ÷ as calibrated, in the stretch in which that was least
-        self._steps: dict[Kind, Ratio] = {}  # a step ÷ what its parts come to
-        self._latest: dict[str, Kind] = {}  # that was seen
+        self._steps: dict[Kind, Excess] = {}  # a step ÷ what its parts come to
+        self._modes: dict[str, Excess] = {}
         self._probing: float | None = None  # a pass beside plain decoding ÷ beside nothing
-        self._drafted = {way: Brought(_KNOWN * one.tokens, _KNOWN) for way, one in costs.drafts.items() if way[1]}
+        self._checked = {way: Brought(_KNOWN * (one.tokens - 1), _KNOWN) for way, one in costs.drafts.items() if way[1]}
         self._shape = Shape(costs.verify)
         self._ones = {way: Shape(draft.one) for way, draft in costs.drafts.items()}
         self._glues = {way: Shape(draft.glue) for way, draft in costs.drafts.items()}
@@ -63,12 +61,12 @@ class Observed:
     def _more(self) -> dict[Kind, float]:
         """Half of what there is to steps that have been seen is taken to be there in others of their mode: where it is
         that much better to do otherwise, that is worth a try."""
-        usual = {mode: sqrt(self._steps[kind].value) for mode, kind in self._latest.items()}
+        usual = {mode: seen.value(1.0) for mode, seen in self._modes.items()}
         unseen = {
-            (mode, way, one): value
+            (mode, way, one): sqrt(value)
             for mode, value in usual.items() for way in self._base.drafts for one in ("", *PREDICTORS)
         }  # fmt: skip
-        return unseen | {kind: ratio.value for kind, ratio in self._steps.items()}
+        return unseen | {kind: seen.value(usual[kind[0]]) for kind, seen in self._steps.items()}
 
     @property
     def _plain_now(self) -> float:
@@ -108,17 +106,14 @@ class Observed:
 
     def lasted(self, fact: Stepped, expected: float) -> None:
         """A step, where `during` makes so many ms of it: there is more to one than its parts. What that was of another
-        kind is long past at some time, and that kind worth another look: in the same mode it is taken to be as now."""
+        kind is long past at some time, and that kind worth another look."""
         mode, *_ = kind = fact.setting.kind
-        if kind not in self._steps:
-            self._steps[kind] = Ratio(self._more.get(kind, 1.0))
-        now = self._steps[kind]
-        now.saw((fact.whole - fact.waited) / max(expected, 1e-9))
-        self._latest[mode] = kind
-        for other, ratio in self._steps.items():
-            if ratio is not now:
-                usual, left = (now.value, _ALIKE) if other[0] == mode else (1.0, _FORGET)
-                self._steps[other] = Ratio(usual + left * (ratio.value - usual))
+        now = self._modes.setdefault(mode, Excess()), self._steps.setdefault(kind, Excess())
+        for seen in (*self._modes.values(), *self._steps.values()):
+            if seen in now:
+                seen.saw((fact.whole - fact.waited) / max(expected, 1e-9))
+            else:
+                seen.faded()
 
     def passed(self, way: Way, made: Sequence[Passed]) -> None:
         """The draft's passes of a step. As with the target: whether so many branches take longer than was calibrated,
@@ -152,13 +147,13 @@ class Observed:
         self._draft.saw(ratio)
         return recovered
 
-    def drafted(self, way: Way, tokens: int, passes: int) -> None:
-        """So many passes brought a branch so many tokens: of streams that are checked it depends on the text."""
-        if way in self._drafted and passes:
-            self._drafted[way].saw(tokens, passes)
+    def checked(self, way: Way, passes: int, held: float) -> None:
+        """So many passes had streams' proposals to check, of which so many held: that depends on the text."""
+        if way in self._checked and passes:
+            self._checked[way].saw(passes, held)
 
     def _tokens(self, way: Way) -> float:
-        return self._drafted[way].value if way in self._drafted else self._base.drafts[way].tokens
+        return self._checked[way].value if way in self._checked else self._base.drafts[way].tokens
 
     def _beside(self, way: Way) -> float:
         """What a pass takes beside the target ÷ alone."""
@@ -187,5 +182,5 @@ class Observed:
     def rested(self) -> None:
         """What steps took is long past, and what else there was may be over."""
         self.anchored()
-        for kind, ratio in self._steps.items():
-            self._steps[kind] = Ratio(1 + (ratio.value - 1) / 2)
+        for seen in (*self._modes.values(), *self._steps.values()):
+            seen.faded(0.5)

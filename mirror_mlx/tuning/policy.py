@@ -48,8 +48,7 @@ class Stepped:
     opening      whether it is a request's first, in which the target has the end of the prompt to do as well
     guessed      whether the draft has known the target's own token when it proposed the window; None: not all of that
                  held, or it had no idea
-    drafted      proposals of the next window, in so many `passes` for it
-    checked      of those, the ones that had streams to check, and how many proposals of these held
+    checked      passes for the next window that had streams to check, and how many proposals of these held
     ends         whether the next window reaches to the end of the text, or of what was asked for: it takes less, then
     known        when the draft was told the outcome, after it was told of the step; 0: there is no draft
     """
@@ -67,8 +66,6 @@ class Stepped:
     passed: Sequence["Passed"] = ()
     by: Source = "none"
     opening: bool = False
-    drafted: int = 0
-    passes: int = 0
     checked: tuple[int, int] = (0, 0)
     ends: bool = False
     waited: float = 0.0

@@ -156,6 +156,19 @@ class Streams:
         for stream in range(len(self._held)):
             self._counted(stream, passes * share**stream, share * usual, usual)
 
+    def agreed(self) -> float:
+        """How many of their proposals a pass that checks them is expected to find to be what the main stream says: they
+        hold where that does as often as that.
+
+        >>> seen = Streams(Acceptance(0.8), 2, share=1.0)
+        >>> for _ in range(200):
+        ...     seen.checked(passes=2, held=3)
+        >>> round(seen.agreed(), 1)
+        1.5
+        """
+        shares = [min(1.0, held / usual) for held, usual in zip(self._held, self._usual, strict=True)]
+        return sum(alive(shares, len(shares)))
+
     def alive(self, first: int, count: int) -> list[float]:
         """The probability that at least 1, 2, … `count` proposals hold."""
         found = zip(self._held, self._usual, self._tried, strict=True)
@@ -205,28 +218,28 @@ class Confidence:
 
 
 class Brought:
-    """Tokens that a pass brings a branch, on average.
+    """Tokens that a pass brings a branch, on average, which checks the streams of the one before.
 
-    tokens, passes  as if so many had been brought by so many
+    held, passes  as if so many streams' proposals had held in so many
 
     >>> brought = Brought()
     >>> for _ in range(3):
-    ...     brought.saw(7, 4)
+    ...     brought.saw(4, 3)
     >>> round(brought.value, 2)
     1.75
     """
 
-    def __init__(self, tokens: float = 0.0, passes: float = 0.0) -> None:
-        self._tokens, self._passes = tokens, passes
+    def __init__(self, held: float = 0.0, passes: float = 0.0) -> None:
+        self._held, self._passes = held, passes
 
-    def saw(self, tokens: int, passes: int) -> None:
-        """A window of so many tokens was made by so many passes."""
-        self._tokens, self._passes = _KEEP * self._tokens + tokens, _KEEP * self._passes + passes
+    def saw(self, passes: int, held: float) -> None:
+        """So many proposals held, in so many passes."""
+        self._held, self._passes = _KEEP * self._held + held, _KEEP * self._passes + passes
 
     @property
     def value(self) -> float:
         """One at least, also where nothing was seen."""
-        return max(1.0, self._tokens / self._passes) if self._passes else 1.0
+        return 1.0 + self._held / self._passes if self._passes else 1.0
 
 
 class Ranks:

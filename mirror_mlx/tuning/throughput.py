@@ -280,7 +280,8 @@ class _Beside:
         begins, carried = (late + glue, 0.0) if own else (late, max(0.0, glue - single))
         if joint and draft.joint is not None:
             begins = late + draft.joint.at(setting.length + 1)
-        done = work.until(verify, begins, spoken, carried, int(joint))
+        had = 1 + draft.spared(setting.length) if joint else 0.0
+        done = work.until(verify, begins, spoken, carried, had)
         over, parts, places, before = done.free - verify, [], 0, 0.0
         for group in done.groups:
             places += group.roots
