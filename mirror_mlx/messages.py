@@ -96,7 +96,6 @@ class Window:
                  not say
     laws         what each was drawn from, where proposals are accepted by rejection sampling; empty: they were given
     beyond       what the draft takes to follow it, if all of it holds, as far as it has an idea
-    passes       of the draft that made it
     checked      passes after the first, which have proposals of streams to check, and how many of these held
     """
 
@@ -105,7 +104,6 @@ class Window:
     confidences: tuple[float, ...] = ()
     laws: tuple[Any, ...] = field(default=(), compare=False, repr=False)
     beyond: tuple[int, ...] = field(default=(), compare=False, repr=False)
-    passes: int = field(default=0, compare=False, repr=False)
     checked: tuple[int, int] = field(default=(0, 0), compare=False, repr=False)
 
     def cut(self, length: int) -> "Window":

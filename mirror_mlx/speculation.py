@@ -105,7 +105,7 @@ class SpeculationCache:
         one = self._rollouts.get(key) or _Rollout(0)
         count = len(one.tokens)
         sure, laws = (tuple(said[:count]) if len(said) >= count else () for said in (one.sure, one.laws))
-        return Window(tuple(one.tokens), source, sure, laws, one.beyond, one.passes, one.checked)
+        return Window(tuple(one.tokens), source, sure, laws, one.beyond, one.checked)
 
     def place(self, key: Key) -> int | None:
         """Which root this one was, in the order they were opened, from 0 on; None: it is none."""
