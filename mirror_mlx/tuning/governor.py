@@ -217,6 +217,8 @@ class Governor:
             self._entry = 0.0
         self._steps += 1
         varied = fact.setting != self._setting
+        if varied:
+            self._varying.took(fact.setting, fact.whole * self._expected.rate / self._said(fact.setting).tokens - 1)
         if varied or self._since <= _NEW or self._since % _JUDGE == 0:
             self._judge(fact.setting if varied else None)
         self._varied = self._varying.next(self._setting, self._rate_of)

@@ -11,16 +11,19 @@ from mirror_mlx.tuning.throughput import Setting
 _VARY = 12  # steps of which one at most is done otherwise
 _ASK = 4  # and so many until it is asked again whether one is
 _VARIED = 0.01  # of the time may be lost by that, in each mode
+_MOST = 2.0  # steps that one counts for, at most: it may have been interrupted
 
 
 class Varying:
     """With windows a size longer or shorter; beside the target instead of in turns; or, seldom, with another predictor
-    or proposed in another way. The worse it is expected to be, the more rarely."""
+    or proposed in another way. The worse it is expected to be, or was the last time, the more rarely."""
 
     def __init__(self, reach: Reach, ways: Collection[Way]) -> None:
         self._reach, self._ways = reach, ways
         self._steps = self._alike = 0
         self._last: dict[str, int] = {}  # in which step, by mode
+        self._lost: dict[str, float] = {}  # by that one, in steps
+        self._asked: Setting | None = None
 
     def next(self, setting: Setting, rate: Callable[[Setting], float]) -> Setting | None:
         """How the next step is done, if not as decided. rate: expected, in any unit."""
@@ -29,10 +32,16 @@ class Varying:
         if self._alike < _VARY or self._alike % _ASK or setting.mode == "ar":
             return None
         other = self._other(setting, rate)
-        if rate(setting) / rate(other) - 1 > _VARIED * (self._steps - self._last.get(other.mode, 0)):
+        lost = max(rate(setting) / rate(other) - 1, self._lost.get(other.mode, 0.0))
+        if lost > _VARIED * (self._steps - self._last.get(other.mode, 0)):
             return None
-        self._alike, self._last[other.mode] = 0, self._steps
+        self._alike, self._last[other.mode], self._asked = 0, self._steps, other
         return other
+
+    def took(self, setting: Setting, lost: float) -> None:
+        """A step that was not done as decided: by how many steps longer, for as many tokens as are expected of it."""
+        if setting == self._asked:
+            self._lost[setting.mode] = min(max(0.0, lost), _MOST)
 
     def _other(self, setting: Setting, rate: Callable[[Setting], float]) -> Setting:
         turn, lengths = self._steps // _VARY, self._reach.lengths()
