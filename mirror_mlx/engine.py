@@ -169,6 +169,8 @@ class Engine:
         does it where nobody has. `report` is told which share is done; sampling: as requests are going to have it."""
         if self._auto is not None:
             self._auto.calibrate(report, sampling)
+            if self.times is not None:
+                self.times.expect(self._auto.found[0].costs)
 
     @property
     def calibration(self) -> tuple[Found, Reach]:

@@ -1,6 +1,7 @@
 """Which passes are worth beginning, and what a timetable learns of outcomes and passes."""
 
 import pytest
+import world as worlds
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -77,3 +78,17 @@ def test_a_single_interruption_hardly_counts():
     due = times.of(7, SETTING)
     assert due.at < 1.2 * 25
     assert due.one.at(10) < 1.4 * 20
+
+
+def test_what_nothing_was_seen_of_is_expected_to_take_what_calibration_says():
+    times, costs = Timetable(), worlds.costs(one=15.0, plain=40.0, way=SETTING.way)
+    times.expect(costs)
+    due = times.of(7, SETTING)
+    assert due.at == pytest.approx(costs.verify.at(8) * costs.slower)
+    assert due.one.at(1) == pytest.approx(15.0)
+    for _ in range(30):
+        times.saw(step(known=25.0))
+    seen = times.of(7, SETTING)
+    times.expect(costs)
+    assert seen.at == pytest.approx(25.0, rel=0.02)
+    assert times.of(7, SETTING) == seen

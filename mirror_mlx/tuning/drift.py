@@ -47,26 +47,26 @@ class Excess:
     """
 
     _KEEP = 0.97
-    _FADE = 0.995
     _WEIGHT = 4.0  # of what is usual
     _FAR = 1.5
 
     def __init__(self) -> None:
-        self._sum = self._count = 0.0
+        self._mean, self._count = 1.0, 0.0
 
     def saw(self, ratio: float) -> None:
         """One of them took so many times as long as it should. What is far off counts for no more than half as much
         again as before."""
         before = self.value(1.0)
         bounded = min(max(ratio, before / self._FAR), before * self._FAR)
-        self._sum, self._count = self._KEEP * self._sum + bounded, self._KEEP * self._count + 1
+        self._count = self._KEEP * self._count + 1
+        self._mean += (bounded - self._mean) / self._count
 
-    def faded(self, share: float = _FADE) -> None:
-        """What was seen is longer past: so much of it still counts."""
-        self._sum, self._count = share * self._sum, share * self._count
+    def faded(self, left: float, usual: float) -> None:
+        """What was seen is longer past: so much is left of what it differed by."""
+        self._mean = usual + left * (self._mean - usual)
 
     def value(self, usual: float) -> float:
-        return (self._sum + self._WEIGHT * usual) / (self._count + self._WEIGHT)
+        return (self._count * self._mean + self._WEIGHT * usual) / (self._count + self._WEIGHT)
 
 
 class Shape:

@@ -7,7 +7,7 @@ from itertools import accumulate
 from mirror_mlx.messages import PREDICTORS, Key
 from mirror_mlx.speculation import SpeculationCache
 from mirror_mlx.tuning.beside import worthwhile
-from mirror_mlx.tuning.costs import Way
+from mirror_mlx.tuning.costs import Costs, Way
 from mirror_mlx.tuning.curve import Curve
 from mirror_mlx.tuning.drift import Ratio
 from mirror_mlx.tuning.passes import passes
@@ -66,6 +66,11 @@ class _Timed:
     means: dict[int, float] = field(default_factory=dict)  # as if the device were as fast as at first
     usual: Curve | None = None
 
+    @classmethod
+    def expecting(cls, curve: Curve) -> "_Timed":
+        """As calibration says, until something is seen."""
+        return cls(means={round(count): ms for count, ms in curve.points}, usual=curve)
+
     def saw(self, count: float, ms: float) -> None:
         usual = ms if self.usual is None else self.usual.at(count)
         off = ms / max(usual, 1e-9)
@@ -85,10 +90,18 @@ class Timetable:
     """When outcomes come and what a draft's passes take, over all requests of an engine."""
 
     def __init__(self) -> None:
-        self._outcomes = _Timed()
+        self._outcomes: _Timed | None = None
         self._passes: dict[Way, _Timed] = {}
         self._brought: dict[Way, Brought] = {}
         self._ranks = {predictor: Ranks() for predictor in PREDICTORS}
+
+    def expect(self, costs: Costs) -> None:
+        """What nothing was seen of takes what calibration says."""
+        for way, draft in costs.drafts.items():
+            if way not in self._passes:
+                self._passes[way] = _Timed.expecting(draft.one.scaled(draft.slower))
+        if self._outcomes is None:
+            self._outcomes = _Timed.expecting(costs.verify.scaled(costs.slower))
 
     def saw(self, fact: Stepped) -> None:
         """A step of speculation is over."""
@@ -99,13 +112,15 @@ class Timetable:
         if fact.checked[0]:
             self._brought.setdefault(setting.way, Brought()).saw(*fact.checked)
         if setting.mode == "mirror" and not fact.opening:
+            self._outcomes = self._outcomes or _Timed()
             self._outcomes.saw(fact.length + 1, fact.known)
             if fact.opened:
                 self._ranks[setting.predictor].saw(fact.place, fact.opened)
 
     def of(self, length: int, setting: Setting) -> Due | None:
         """For a step that verifies so many proposals; None: nothing is known yet."""
-        way, outcomes, ranks = setting.way, self._outcomes.curve, self._ranks[setting.predictor]
+        way, ranks = setting.way, self._ranks[setting.predictor]
+        outcomes = None if self._outcomes is None else self._outcomes.curve
         one = self._passes[way].curve if way in self._passes else None
         if outcomes is None or one is None:
             return None

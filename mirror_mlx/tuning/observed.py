@@ -18,6 +18,8 @@ from mirror_mlx.tuning.tally import Plained
 _HINDERED = 3.0  # times as long as alone a pass may take beside plain decoding; what takes longer has another reason
 _SLOW = 1.5  # times what a pass took when it was calibrated
 _KNOWN = 12.0  # passes that calibration counts for
+_FORGET = 0.98  # of what there was to a step of another mode, with each step
+_ALIKE = 0.998  # and to one of another kind in the same mode
 _FASTER = 0.75  # of what was calibrated: it was disturbed then
 _SLOWER = 1.4  # times what was calibrated, and never less: something was wrong with it
 
@@ -109,11 +111,15 @@ class Observed:
         kind is long past at some time, and that kind worth another look."""
         mode, *_ = kind = fact.setting.kind
         now = self._modes.setdefault(mode, Excess()), self._steps.setdefault(kind, Excess())
-        for seen in (*self._modes.values(), *self._steps.values()):
-            if seen in now:
-                seen.saw((fact.whole - fact.waited) / max(expected, 1e-9))
-            else:
-                seen.faded()
+        for seen in now:
+            seen.saw((fact.whole - fact.waited) / max(expected, 1e-9))
+        usual = now[0].value(1.0)
+        for other, seen in self._modes.items():
+            if other != mode:
+                seen.faded(_FORGET, 1.0)
+        for (other, *_), seen in self._steps.items():
+            if seen is not now[1]:
+                seen.faded(*((_ALIKE, usual) if other == mode else (_FORGET, 1.0)))
 
     def passed(self, way: Way, made: Sequence[Passed]) -> None:
         """The draft's passes of a step. As with the target: whether so many branches take longer than was calibrated,
@@ -183,4 +189,4 @@ class Observed:
         """What steps took is long past, and what else there was may be over."""
         self.anchored()
         for seen in (*self._modes.values(), *self._steps.values()):
-            seen.faded(0.5)
+            seen.faded(0.5, 1.0)
