@@ -1,6 +1,6 @@
 """Which way of decoding is best, of those a target and a draft can run. Pure."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
@@ -15,6 +15,8 @@ _ROUNDS = 3  # through all factors; after that nothing has been seen to change
 
 BeliefOf = Callable[[Setting], Belief]
 """What is believed of the text and the draft in this setting."""
+Search = Generator[None, None, tuple[Setting, Prediction]]
+"""Ends with what is best, and what is expected of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,18 @@ def best(
     costs: Costs, reach: Reach, belief: BeliefOf, start: Setting = _PLAIN, *, near: bool = False
 ) -> tuple[Setting, Prediction]:
     """The setting of speculation with the highest rate, and what is expected of it; plain decoding where there is none.
+    Arguments as for `search`."""
+    looking = search(costs, reach, belief, start, near=near)
+    while True:
+        try:
+            next(looking)
+        except StopIteration as ended:
+            found: tuple[Setting, Prediction] = ended.value
+            return found
+
+
+def search(costs: Costs, reach: Reach, belief: BeliefOf, start: Setting = _PLAIN, *, near: bool = False) -> Search:
+    """The same, by and by: one step for each setting that is looked at.
 
     start  where to look from, a good one of before; plain decoding: there is none
     near   from there alone: a fifth of the work, and seldom finds that a draft had better propose in another way
@@ -56,14 +70,17 @@ def best(
         places = []
     known: dict[Setting, Prediction] = {}
 
-    def say(setting: Setting) -> Prediction:
+    def say(setting: Setting) -> Iterator[None]:
         """Most settings are come across several times in a search."""
         if setting not in known:
             known[setting] = predict(costs, setting, belief(setting))
-        return known[setting]
+            yield
 
-    found = [_climb(costs, reach, say, setting) for setting in places]
-    return max(found, key=lambda pair: pair[1].rate, default=(_PLAIN, say(_PLAIN)))
+    found = []
+    for place in places:
+        found.append((yield from _climb(costs, reach, known, say, place)))
+    yield from say(_PLAIN)
+    return max(found, key=lambda pair: pair[1].rate, default=(_PLAIN, known[_PLAIN]))
 
 
 def _starts(costs: Costs, reach: Reach) -> list[Setting]:
@@ -77,21 +94,24 @@ def _starts(costs: Costs, reach: Reach) -> list[Setting]:
 
 
 def _climb(
-    costs: Costs, reach: Reach, say: Callable[[Setting], Prediction], setting: Setting
-) -> tuple[Setting, Prediction]:
+    costs: Costs,
+    reach: Reach,
+    known: Mapping[Setting, Prediction],
+    say: Callable[[Setting], Iterator[None]],
+    setting: Setting,
+) -> Search:
     """One factor after another is set to what is best beside the others."""
-    now = say(setting)
+    yield from say(setting)
     for _ in range(_ROUNDS):
         before = setting
         for vary in (_modes, _ways, _lengths, _late, _roots, _predictors, _exits):
             others = vary(reach, costs, setting)
-            said = [say(other) for other in others]
-            top = max(said, key=lambda one: one.rate, default=now)
-            if top.rate > now.rate:
-                setting, now = others[said.index(top)], top
+            for other in others:
+                yield from say(other)
+            setting = max((setting, *others), key=lambda one: known[one].rate)
         if setting == before:
             break
-    return setting, now
+    return setting, known[setting]
 
 
 def _modes(reach: Reach, costs: Costs, setting: Setting) -> list[Setting]:

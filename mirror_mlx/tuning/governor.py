@@ -18,7 +18,7 @@ from mirror_mlx.tuning import cutting, waiting
 from mirror_mlx.tuning.belief import Beliefs
 from mirror_mlx.tuning.budget import Budget
 from mirror_mlx.tuning.checking import CHECK, Checks
-from mirror_mlx.tuning.choice import Reach, best
+from mirror_mlx.tuning.choice import Reach, Search, best, search
 from mirror_mlx.tuning.costs import Costs, Way
 from mirror_mlx.tuning.curve import Curve
 from mirror_mlx.tuning.doubt import Doubt
@@ -35,6 +35,7 @@ _NEW = 8  # steps after which each is judged, where something has just been deci
 _LOOK = 32  # steps between two looks at whether another setting is better
 _EARLY = (4, 8, 16)  # and so many after a decision
 _EVERYWHERE = 4  # decisions of which one looks everywhere
+_AT_ONCE = 12  # settings that are looked at beside one verification: what takes longer keeps both devices waiting
 _PROBE = 4  # proposals compared with them, at most
 
 
@@ -69,9 +70,10 @@ class Governor:
         self._doubt = Doubt()
         self._varying = Varying(reach, costs.drafts)
         self._varied: Setting | None = None  # how the next step is done, if not as decided
-        self._rows: Curve | None = None  # what verifying them costs; None: it has searched since
+        self._rows: Curve | None = None  # what verifying them costs; None: it has looked for others since
         self._wish = self._setting = Setting("ar")
         self._searched = 0
+        self._looking: Search | None = None  # a look that is under way
         self._expected = self._said(self._setting)  # of the steps that were decided
         self._tried: list[str] = []
         self._choose(1.0, doubt=False)
@@ -113,10 +115,12 @@ class Governor:
         return said
 
     def _search(self, start: Setting) -> tuple[Setting, Prediction]:
-        self._rows = None
-        near = self._searched % _EVERYWHERE > 0 or self.slow
+        return best(self.costs, self._reach, self._beliefs.of, start, near=self._near())
+
+    def _near(self) -> bool:
+        """Whether the next search is from where it is alone."""
         self._searched += 1
-        return best(self.costs, self._reach, self._beliefs.of, start, near=near)
+        return (self._searched - 1) % _EVERYWHERE > 0 or self.slow
 
     def _said(self, setting: Setting) -> Prediction:
         return predict(self.costs, setting, self._beliefs.of(setting))
@@ -221,6 +225,7 @@ class Governor:
             self._varying.took(fact.setting, fact.whole * self._expected.rate / self._said(fact.setting).tokens - 1)
         if varied or self._since <= _NEW or self._since % _JUDGE == 0:
             self._judge(fact.setting if varied else None)
+        self._look()
         self._varied = self._varying.next(self._setting, self._rate_of)
 
     @property
@@ -236,8 +241,10 @@ class Governor:
         self._observed.rescale()
         self._expected = self._said(self._setting)
         better = other is not None and self._rate_of(other) > self._expected.rate
-        if better or self.gain < 1.0 or self._since in _EARLY or self._since % _LOOK == 0:
-            self._look()
+        if better or self.gain < 1.0 or self._since in _EARLY:
+            self._prefer(*self._search(self._setting))
+        elif self._since % _LOOK == 0:
+            self._looking = search(self.costs, self._reach, self._beliefs.of, self._setting, near=self._near())
         plain, why = self.costs.plain, ""
         if self.gain < 1.0 and not self._doubt.learning(self._steps):
             why = f"{self.gain:.2f} × plain expected"
@@ -319,14 +326,26 @@ class Governor:
         """Decode plainly."""
         self._tried.append(f"plain decoding: {why}")
         self._stretches.parked(lasted=self._steps > 4 * _LOOK)
-        self._setting = Setting("ar")
+        self._setting, self._looking = Setting("ar"), None
         self._expected = self._said(self._setting)
         self._budget.forgive(self.costs.plain, self._entry)
         self._checks.dropped()
         self._entry = 0.0
 
     def _look(self) -> None:
-        setting, said = self._search(self._setting)
+        """A bit further, while the devices are at work."""
+        if (looking := self._looking) is None:
+            return
+        try:
+            for _ in range(_AT_ONCE):
+                next(looking)
+        except StopIteration as ended:
+            setting, _ = ended.value
+            self._expected = self._said(self._setting)
+            self._prefer(setting, self._said(setting))
+
+    def _prefer(self, setting: Setting, said: Prediction) -> None:
+        self._looking = self._rows = None
         if said.rate > _BETTER * self._expected.rate:
             self._wish = self._setting = setting
             self._expected, self._changed = said, self._steps

@@ -60,6 +60,7 @@ class Acceptance:
     """
 
     _KEEP_ALL = 0.99
+    _KEEP_UNSEEN = 0.99
     _WEIGHT = 4.0
 
     def __init__(self, prior: float = 0.6, weight: float = 4.0, keep: float = _KEEP) -> None:
@@ -73,6 +74,14 @@ class Acceptance:
         None: there was none. (Those that are verified hold more often than those that are not.)"""
         for place, held in enumerate(_outcomes(length, accepted, beyond)):
             self.counted(place, held)
+        self.faded(length)
+
+    def faded(self, length: int) -> None:
+        """A window of so many proposals says nothing of places beyond, of which it is long past what was seen: who has
+        had bad luck there tries again some time."""
+        for place in range(length + 1, len(self._tried)):
+            self._held[place] *= self._KEEP_UNSEEN
+            self._tried[place] *= self._KEEP_UNSEEN
 
     def counted(self, place: int, held: float) -> None:
         """A proposal at this place, which verification came to or would have come to."""
@@ -140,6 +149,7 @@ class Streams:
                 self._main.counted(place, held)
             else:
                 self._counted(stream, 1, held, self._main.rate(place))
+        self._main.faded(length)
 
     def _counted(self, stream: int, count: float, held: float, usual: float) -> None:
         """So many of a stream's proposals, what share of them held, and would have of the main stream's."""
