@@ -156,7 +156,7 @@ def test_a_sweep_is_kept_and_goes_on(capsys, tmp_path, monkeypatch):
     monkeypatch.setattr(choices, "FIXED", fixed)
     monkeypatch.setattr(choices, "TARGETS", ((0, 1.0),))
     monkeypatch.setattr(choices, "PACES", (0.0,))
-    monkeypatch.setattr(turns, "MOST_S", 0.0)
+    monkeypatch.setattr(choices, "_FINAL", (0.01, 0.0))
     folder, out = models.pair(tmp_path / "pair", says="abcdefghijklmnop."), tmp_path / "out"
     words = ["bench", "auto", "--sweep", "--model", str(folder), "--limit", "1", "--rounds", "1", "--json"]
     words += ["--max-tokens", "16"]

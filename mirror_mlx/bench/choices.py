@@ -48,6 +48,8 @@ TARGETS = ((0, 20.0), (0, 40.0), (0, 0.0), (60_000_000, 0.0))
 PACES = (10.0, 20.0)
 LATER = 4  # times as many prompts are asked of the fastest
 FINALISTS, _CLOSE = 3, 0.75  # so many of the fastest are decoded again, if they reach so much of the very fastest
+_FINAL, _PART = (0.01, 90.0), (0.015, 40.0)
+"""The standard error aimed at, and the seconds that may take: of "auto" and the fastest, and of a hybrid and a part."""
 NAME = "settings.jsonl"
 _NEAR = 0.1  # a prediction that is off by no more than that
 _SAFE = {"draft_timeout": 30.0, "max_roots": 24}
@@ -151,11 +153,13 @@ def _measured(lab: Lab, asked: Mapping[str, Mapping[str, Any]], report: Callable
         rates = {name: turns.rate(of) for name, of in found.items()}
         done = lab.settings.rounds * len(engines) * len(lab.first)
 
-        def again(names: Sequence[str]) -> dict[str, list[Answer]]:
+        def again(names: Sequence[str], precise: float, most: float) -> dict[str, list[Answer]]:
+            if not names:
+                return {}
             chosen, said = {name: engines[name] for name in names}, turns.told(report, done, "final")
-            return turns.in_turn(chosen, lab, 1, said, against=names[0], which=lab.later) if names else {}
+            return turns.in_turn(chosen, lab, 1, said, against=names[0], precise=precise, most=most, which=lab.later)
 
-        finals, parts = again(_finalists(rates)), again(_parts(rates))
+        finals, parts = again(_finalists(rates), *_FINAL), again(_parts(rates), *_PART)
         fast = {name: turns.times_as_fast(of, finals["auto"]) for name, of in finals.items() if name != "auto"}
         best = max(fast, key=fast.__getitem__)
         return {
