@@ -186,9 +186,8 @@ class Round:
         self._own = frozenset(self._queued)
         if self._tap is not None:
             self._queue(self._both(self._tap), self.plan.max_roots - len(self._unopened))
-        self.state = (
-            State.ROLLING
-        )  # last: to who looks on from another thread it is idle if there is nothing to do then
+        # Last: to who looks on from another thread it is idle if it rolls and has nothing to do.
+        self.state = State.ROLLING
 
     def joined(
         self,

@@ -48,13 +48,7 @@ def best(
 ) -> tuple[Setting, Prediction]:
     """The setting of speculation with the highest rate, and what is expected of it; plain decoding where there is none.
     Arguments as for `search`."""
-    looking = search(costs, reach, belief, start, near=near)
-    while True:
-        try:
-            next(looking)
-        except StopIteration as ended:
-            found: tuple[Setting, Prediction] = ended.value
-            return found
+    return finished(search(costs, reach, belief, start, near=near))
 
 
 def search(costs: Costs, reach: Reach, belief: BeliefOf, start: Setting = _PLAIN, *, near: bool = False) -> Search:
@@ -81,6 +75,16 @@ def search(costs: Costs, reach: Reach, belief: BeliefOf, start: Setting = _PLAIN
         found.append((yield from _climb(costs, reach, known, say, place)))
     yield from say(_PLAIN)
     return max(found, key=lambda pair: pair[1].rate, default=(_PLAIN, known[_PLAIN]))
+
+
+def finished(looking: Search) -> tuple[Setting, Prediction]:
+    """What a search ends with."""
+    while True:
+        try:
+            next(looking)
+        except StopIteration as ended:
+            found: tuple[Setting, Prediction] = ended.value
+            return found
 
 
 def _starts(costs: Costs, reach: Reach) -> list[Setting]:

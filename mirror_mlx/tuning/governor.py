@@ -18,7 +18,7 @@ from mirror_mlx.tuning import cutting, waiting
 from mirror_mlx.tuning.belief import Beliefs
 from mirror_mlx.tuning.budget import Budget
 from mirror_mlx.tuning.checking import CHECK, Checks
-from mirror_mlx.tuning.choice import Reach, Search, best, search
+from mirror_mlx.tuning.choice import Reach, Search, finished, search
 from mirror_mlx.tuning.costs import Costs, Way
 from mirror_mlx.tuning.curve import Curve
 from mirror_mlx.tuning.doubt import Doubt
@@ -111,16 +111,13 @@ class Governor:
     def _best(self) -> Prediction:
         """Of what it had better do, from now on its wish. Most often it is near to what was best the last time."""
         self._observed.rescale()
-        self._wish, said = self._search(self._wish)
+        self._wish, said = finished(self._search(self._wish))
         return said
 
-    def _search(self, start: Setting) -> tuple[Setting, Prediction]:
-        return best(self.costs, self._reach, self._beliefs.of, start, near=self._near())
-
-    def _near(self) -> bool:
-        """Whether the next search is from where it is alone."""
+    def _search(self, start: Setting) -> Search:
+        near = self._searched % _EVERYWHERE > 0 or self.slow
         self._searched += 1
-        return (self._searched - 1) % _EVERYWHERE > 0 or self.slow
+        return search(self.costs, self._reach, self._beliefs.of, start, near=near)
 
     def _said(self, setting: Setting) -> Prediction:
         return predict(self.costs, setting, self._beliefs.of(setting))
@@ -242,9 +239,9 @@ class Governor:
         self._expected = self._said(self._setting)
         better = other is not None and self._rate_of(other) > self._expected.rate
         if better or self.gain < 1.0 or self._since in _EARLY:
-            self._prefer(*self._search(self._setting))
+            self._prefer(*finished(self._search(self._setting)))
         elif self._since % _LOOK == 0:
-            self._looking = search(self.costs, self._reach, self._beliefs.of, self._setting, near=self._near())
+            self._looking = self._search(self._setting)
         plain, why = self.costs.plain, ""
         if self.gain < 1.0 and not self._doubt.learning(self._steps):
             why = f"{self.gain:.2f} × plain expected"
