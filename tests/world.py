@@ -4,7 +4,7 @@ import random
 from dataclasses import dataclass, replace
 from math import inf
 
-from mirror_mlx.tuning.costs import Costs, DraftCosts
+from mirror_mlx.tuning.costs import Costs, DraftCosts, checked
 from mirror_mlx.tuning.curve import Curve
 from mirror_mlx.tuning.policy import Passed, Probed, Stepped
 from mirror_mlx.tuning.tally import Plained
@@ -13,8 +13,7 @@ from mirror_mlx.tuning.throughput import Setting, predict
 
 def costs(one=20.0, plain=150.0, tokens=2.0, rows=0.012, way=(0, False)):
     """A target whose rows cost little each, and a draft."""
-    checks = way[0] if way[1] else 0
-    draft = DraftCosts(Curve.of({1: one, 8: one}), Curve.of({1: one, 24: 1.1 * one}), tokens, 24, checks=checks)
+    draft = DraftCosts(Curve.of({1: one, 8: one}), Curve.of({1: one, 24: 1.1 * one}), tokens, 24, checks=checked(way))
     verify = Curve.of({count: plain * (1.01 + rows * (count - 1)) for count in (1, 8, 16)})
     return Costs(plain, verify, tap=0.03 * plain, exits={4: 0.5}, slower=1.01, exchange=0.1, drafts={way: draft})
 

@@ -14,7 +14,7 @@ from mirror_mlx.rounds import Plan
 from mirror_mlx.sampling import Sampler, Sampling
 from mirror_mlx.target import Target
 from mirror_mlx.trace import Trace, clock
-from mirror_mlx.tuning.costs import DraftCosts, Way
+from mirror_mlx.tuning.costs import DraftCosts, Way, checked
 from mirror_mlx.tuning.curve import Curve
 from mirror_mlx.tuning.tally import usual
 from mirror_mlx.tuning.throughput import Setting
@@ -128,7 +128,7 @@ class Drafted:
         return DraftCosts(
             self._by_rows(glue, one), one, self._tokens_each(), width,
             max(1.0, usual(self._hindered)) if self._hindered else 1.0,
-            self._by_rows(usual(self._joint), one) if joins and self._joint else None, self._checks,
+            self._by_rows(usual(self._joint), one) if joins and self._joint else None, checked(self._way),
         )  # fmt: skip
 
     def _by_rows(self, ms: float, one: Curve) -> Curve:
@@ -156,18 +156,12 @@ class Drafted:
     def _tokens_each(self) -> float:
         """That a pass brings a branch: where streams are checked, one and as many as hold."""
         passes, held = (sum(window.checked[part] for window in self._windows) for part in (0, 1))
-        return 1.0 + (held / max(passes, 1) if self._checks else self._way[0])
-
-    @property
-    def _checks(self) -> int:
-        streams, exact = self._way
-        return streams if exact else 0
+        return 1.0 + (held / max(passes, 1) if checked(self._way) else self._way[0])
 
     def _plan(self, window: Sequence[int], roots: int = 0, expects: bool = False) -> Plan:
         """roots: prepared for beside the target; 0: nothing is proposed before the outcome is known; expects: the draft
         has an idea of it, as far as it goes when it proposes in this way."""
-        streams, exact = self._way
-        known = (1 + streams if exact else 1) if expects else 0
+        known = 1 + checked(self._way) if expects else 0
         return Plan(
             window=tuple(window), length=self._length, vocab_size=self._target.vocab_size,
             predictor="draft" if roots else None, kappa=self._kappa, max_roots=roots, tap=False,

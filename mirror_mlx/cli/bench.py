@@ -2,6 +2,7 @@
 
 import argparse
 
+from mirror_mlx import memory
 from mirror_mlx.cli import (
     bench_auto,
     bench_contend,
@@ -65,7 +66,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure and print; the exit status of the kind."""
-    from mirror_mlx import memory
-
     memory.apart()  # many engines, with threads of their own, are compared with one another
     return KINDS[args.kind][0].run(args)

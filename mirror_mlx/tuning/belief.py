@@ -1,6 +1,6 @@
 """What a governor has learnt of the text and the draft: which proposals hold, which outcomes are foreseen. Pure."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from math import inf
 from statistics import fmean
@@ -147,14 +147,13 @@ class Beliefs:
         if fact.opened:
             self._named(fact)
 
-    def agreed(self, fact: Stepped) -> Iterator[tuple[Way, int, float]]:
-        """Ways in which streams are checked, in how many passes of this step, and how many of their proposals held; of
-        a step whose streams were taken at their word, what they are worth by now, as if there had been a pass."""
+    def agreed(self, fact: Stepped) -> tuple[Way, int, float]:
+        """The way in which streams are checked, in how many passes of this step, and how many of their proposals held;
+        of a step whose streams were taken at their word, what they are worth by now, as if there had been a pass."""
         streams, exact = fact.setting.way
-        if exact:
-            yield (fact.setting.way, *fact.checked)
-        elif streams in self._streams and fact.length > 1:
-            yield (streams, True), 1, self._streams[streams].agreed()
+        if not exact and streams in self._streams and fact.length > 1:
+            return (streams, True), 1, self._streams[streams].agreed()
+        return (fact.setting.way, *fact.checked)
 
     def _named(self, fact: Stepped) -> None:
         """The outcome was one of the roots, or none."""

@@ -20,6 +20,12 @@ def trusted(way: Way) -> int:
     return 0 if exact else streams
 
 
+def checked(way: Way) -> int:
+    """And how many are checked."""
+    streams, exact = way
+    return streams if exact else 0
+
+
 @dataclass(frozen=True, slots=True)
 class DraftCosts:
     """The draft's device, ms, for one way to propose.
@@ -121,11 +127,12 @@ class Costs:
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> "Costs":
         """Raises KeyError, TypeError or ValueError for what `as_dict` did not write."""
+        ways = [(int(d["streams"]), bool(d["exact"])) for d in given["drafts"]]
         drafts = {
-            (int(d["streams"]), bool(d["exact"])): DraftCosts(
+            way: DraftCosts(
                 _curve(d["glue"]), _curve(d["one"]), float(d["tokens"]), d["width"], float(d["slower"]),
-                None if d["joint"] is None else _curve(d["joint"]), int(d["streams"]) if d["exact"] else 0,
-            ) for d in given["drafts"]
+                None if d["joint"] is None else _curve(d["joint"]), checked(way),
+            ) for way, d in zip(ways, given["drafts"], strict=True)
         }  # fmt: skip
         exits = {int(layer): float(share) for layer, share in given["exits"]}
         return cls(

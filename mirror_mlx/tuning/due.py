@@ -7,7 +7,7 @@ from itertools import accumulate
 from mirror_mlx.messages import PREDICTORS, Key
 from mirror_mlx.speculation import SpeculationCache
 from mirror_mlx.tuning.beside import worthwhile
-from mirror_mlx.tuning.costs import Costs, Way
+from mirror_mlx.tuning.costs import Costs, Way, checked
 from mirror_mlx.tuning.curve import Curve
 from mirror_mlx.tuning.drift import Ratio
 from mirror_mlx.tuning.passes import passes
@@ -90,7 +90,7 @@ class Timetable:
     """When outcomes come and what a draft's passes take, over all requests of an engine."""
 
     def __init__(self) -> None:
-        self._outcomes: _Timed | None = None
+        self._outcomes = _Timed()
         self._passes: dict[Way, _Timed] = {}
         self._brought: dict[Way, Brought] = {}
         self._ranks = {predictor: Ranks() for predictor in PREDICTORS}
@@ -100,7 +100,7 @@ class Timetable:
         for way, draft in costs.drafts.items():
             if way not in self._passes:
                 self._passes[way] = _Timed.expecting(draft.one.scaled(draft.slower))
-        if self._outcomes is None:
+        if self._outcomes.usual is None:
             self._outcomes = _Timed.expecting(costs.verify.scaled(costs.slower))
 
     def saw(self, fact: Stepped) -> None:
@@ -112,20 +112,18 @@ class Timetable:
         if fact.checked[0]:
             self._brought.setdefault(setting.way, Brought()).saw(*fact.checked)
         if setting.mode == "mirror" and not fact.opening:
-            self._outcomes = self._outcomes or _Timed()
             self._outcomes.saw(fact.length + 1, fact.known)
             if fact.opened:
                 self._ranks[setting.predictor].saw(fact.place, fact.opened)
 
     def of(self, length: int, setting: Setting) -> Due | None:
         """For a step that verifies so many proposals; None: nothing is known yet."""
-        way, ranks = setting.way, self._ranks[setting.predictor]
-        outcomes = None if self._outcomes is None else self._outcomes.curve
+        way, outcomes, ranks = setting.way, self._outcomes.curve, self._ranks[setting.predictor]
         one = self._passes[way].curve if way in self._passes else None
         if outcomes is None or one is None:
             return None
-        each, checks = self._each(way), way[0] if way[1] else 0
-        whole, enough = (passes(each, count, setting.length, checks) for count in (setting.length, setting.late))
+        each = self._each(way)
+        whole, enough = (passes(each, count, setting.length, checked(way)) for count in (setting.length, setting.late))
         return Due(outcomes.at(length + 1), whole, enough, one, setting, ranks.hits)
 
     def _each(self, way: Way) -> float:

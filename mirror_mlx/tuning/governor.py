@@ -199,8 +199,7 @@ class Governor:
             self._spend(fact, (fact.accepted + 1) * self.costs.plain + fact.target - rows)
             return
         self._observed.verified(fact)
-        for checked in self._beliefs.agreed(fact):
-            self._observed.checked(*checked)
+        self._observed.checked(*self._beliefs.agreed(fact))
         if fact.passed and fact.setting.way in self.costs.drafts:
             self._known = True
             self._observed.passed(fact.setting.way, fact.passed)
