@@ -1,5 +1,6 @@
 """`mirror-mlx plan` and `bench auto`: what they say, and what they say of mistakes."""
 
+import itertools
 import json
 from types import SimpleNamespace
 
@@ -149,6 +150,32 @@ def test_a_long_prompt_counts_for_its_time():
     assert turns.spread(one[:1], other[:1]) is None
     assert turns.spread(one, one) == 0
     assert turns.uncertainty([*one, *taking(1.0, 10.0)], [*other, *taking(2.0, 10.0)]) == 0
+
+
+def test_each_round_has_other_prompts_until_there_are_no_more(tmp_path):
+    folder = models.pair(tmp_path / "pair", says="abcdefghijklmnop.")
+    lab = turns.Lab(Settings(model=str(folder), params=0, limit=2), more=5)
+    assert list(lab.first) == [0, 1]
+    assert [lab.round(number) for number in range(3)] == [[2, 3], [4, 5], [6, 2]]
+    alone = turns.Lab(Settings(model=str(folder), params=0, limit=2))
+    assert alone.round(1) == [0, 1]
+
+
+@pytest.mark.parametrize(("seconds", "rounds"), [((2.0, 2.0), 30), ((1.0, 3.0), 60)])
+def test_the_fastest_are_compared_on_other_prompts_until_that_is_known(seconds, rounds, monkeypatch):
+    """Of prompts that one of two engines takes as long for, one round a second; and of such as it does not."""
+    asked, clock = [], itertools.count()
+
+    def answered(engine, prompt, lab):
+        asked.append((engine, prompt))
+        return turns.Answer(10, seconds[prompt % 2] if engine == "slow" else 1.0, ())
+
+    lab = SimpleNamespace(first=[0, 1], round=lambda number: [2 + 2 * number, 3 + 2 * number], asked=range(1000))
+    monkeypatch.setattr(turns.time, "perf_counter", lambda: float(next(clock)))
+    monkeypatch.setattr(turns, "answered", answered)
+    turns.in_turn({"quick": "quick", "slow": "slow"}, lab, 2, lambda *_: None, against="quick", others=True)
+    assert sorted(asked) == [(one, prompt) for one in ("quick", "slow") for prompt in range(2, 2 + len(asked) // 2)]
+    assert len(asked) == pytest.approx(4 * rounds, abs=8)
 
 
 def test_a_sweep_is_kept_and_goes_on(capsys, tmp_path, monkeypatch):

@@ -200,6 +200,23 @@ def test_an_answer_takes_as_many_steps_as_if_its_end_wasted_so_much(alpha, lengt
     assert answer / said.tokens == pytest.approx(mean, rel=0.005)
 
 
+@given(alpha=st.floats(0.1, 0.99), length=st.integers(1, 15), answer=st.integers(30, 300))
+def test_beside_the_target_the_first_window_of_an_answer_takes_its_time(alpha, length, answer):
+    """And so an answer takes so much longer than its steps."""
+
+    class Short(World):
+        def answer(self):
+            return answer
+
+    costs, turn = worlds.costs(one=7.0), Setting("sd", length, length)
+    setting = Setting("mirror", length, length, 8, "draft")
+    wanted = predict(costs, turn, Short(costs, alpha)).tokens / predict(costs, turn, World(costs, alpha)).tokens
+    ever, said = (predict(costs, setting, world) for world in (World(costs, alpha), Short(costs, alpha)))
+    first = 7.0 * costs.drafts[0, False].passes(length)
+    assert said.step == ever.step
+    assert answer / said.rate == pytest.approx(answer / (wanted * ever.rate) + first)
+
+
 def test_where_answers_are_short_windows_are():
     """Of two lengths that are nearly as good for a long text, that one whose last step wastes less."""
     world, chosen = World(worlds.costs(one=8.0, rows=0.2), 0.95), {}

@@ -46,7 +46,8 @@ AUTO: Mapping[str, Any] = {"mode": "auto"}
 TARGETS = ((0, 20.0), (0, 40.0), (0, 0.0), (60_000_000, 0.0))
 """Parameters, and what a forward takes, ms: such as no neighbour slows, as it is, and larger."""
 PACES = (10.0, 20.0)
-LATER = 4  # times as many prompts are asked of the fastest
+_LATER = 12  # times as many other prompts there are, to be asked of the fastest
+_USUAL = 6  # and so many times as many are, in the time that there is
 FINALISTS, _CLOSE = 3, 0.75  # so many of the fastest are decoded again, if they reach so much of the very fastest
 _FINAL, _PART = (0.01, 90.0), (0.015, 40.0)
 """The standard error aimed at, and the seconds that may take: of "auto" and the fastest, and of a hybrid and a part."""
@@ -91,7 +92,7 @@ def _swept(
     done = 0
     try:
         for point in asked:
-            lab = Lab(point, mixed, more=LATER * point.limit)
+            lab = Lab(point, mixed, more=_LATER * point.limit)
             key = _key(point, mixed)
             if not any(key.items() <= row.items() for row in rows):
                 label = f"{point.params / 1e6:.0f} M, {point.target_ms:g} and {point.pass_ms:g} ms, T {point.temp:g}"
@@ -157,7 +158,7 @@ def _measured(lab: Lab, asked: Mapping[str, Mapping[str, Any]], report: Callable
             if not names:
                 return {}
             chosen, said = {name: engines[name] for name in names}, turns.told(report, done, "final")
-            return turns.in_turn(chosen, lab, 1, said, against=names[0], precise=precise, most=most, which=lab.later)
+            return turns.in_turn(chosen, lab, 2, said, against=names[0], precise=precise, most=most, others=True)
 
         finals, parts = again(_finalists(rates), *_FINAL), again(_parts(rates), *_PART)
         fast = {name: turns.times_as_fast(of, finals["auto"]) for name, of in finals.items() if name != "auto"}
@@ -225,7 +226,7 @@ def _ready(name: str, *found: Mapping[str, Sequence[Answer]]) -> dict[int, list[
 def answers(fixed: Mapping[str, Any], settings: Settings) -> int:
     """How many are decoded in one setting of the lab, where one more round takes as long as it must."""
     final = len(_parts(dict.fromkeys(fixed, 1.0))) + min(len(fixed), FINALISTS) + 1
-    return settings.limit * (settings.rounds * (len(fixed) + 1) + LATER * final)
+    return settings.limit * (settings.rounds * (len(fixed) + 1) + _USUAL * final)
 
 
 def _decoded(found: Mapping[str, Sequence[Answer]], engines: Mapping[str, Engine]) -> dict[str, planned.Measured]:

@@ -66,7 +66,7 @@ class Lab:
     mixed  prompts of both kinds, in turn
     more   beside the settings' `limit`, so many prompts that are asked later; where there are no more, the same
 
-    asked  all prompts, as tokens; first, later: which of them those are
+    asked  all prompts, as tokens; first: which of them those are that `limit` says
     """
 
     def __init__(self, settings: Settings, mixed: bool = False, more: int = 0) -> None:
@@ -80,8 +80,13 @@ class Lab:
             texts = [text for pair in both for text in pair][:count]
         self.asked = [prompts.tokens(self.pair.tokenizer, text) for text in texts]
         self.first = range(len(self.asked))[: settings.limit]
-        self.later = range(len(self.asked))[settings.limit :] or self.first
+        self._later = range(len(self.asked))[settings.limit :] or self.first
         self.params = self.pair.inflate(settings.params) if settings.params else 0
+
+    def round(self, number: int) -> Sequence[int]:
+        """As many of the others, none of which was in a round before, until there are no more."""
+        size, later = len(self.first), self._later
+        return [later[(number * size + place) % len(later)] for place in range(size)]
 
     @property
     def sampling(self) -> Sampling:
@@ -142,23 +147,26 @@ def in_turn(
     against: str | None = None,
     precise: float | None = None,
     most: float | None = None,
-    which: Sequence[int] | None = None,
+    others: bool = False,
 ) -> dict[str, list[Answer]]:
     """Every prompt by every engine, round after round; who begins changes.
 
     between  done before each prompt
     against  there are more rounds until it is known how the others compare with that one, up to a standard error of
              `precise`, or as many as end within `most` seconds; None: PRECISE, MOST_S
-    which    of the prompts; None: the first ones
+    others   each round has other prompts than the first ones, and than the rounds before, until there are no more; what
+             is known is known of prompts of the kind then, see `spread`
     """
     precise, most = PRECISE if precise is None else precise, MOST_S if most is None else most
     began = time.perf_counter()
     found: dict[str, list[Answer]] = {name: [] for name in engines}
-    done, names, which = 0, list(engines), lab.first if which is None else which
+    done, names, error = 0, list(engines), spread if others else uncertainty
     for number in count():
         seconds = time.perf_counter() - began
-        if number >= rounds and (against is None or _known(found, against, seconds, seconds / number, precise, most)):
+        another = seconds / max(number, 1)
+        if number >= rounds and (against is None or _known(found, against, seconds, another, precise, most, error)):
             break
+        which = lab.round(number) if others else lab.first
         for place, prompt in enumerate(which):
             between()
             turn = (number * (len(which) + 1) + place) % len(names)
@@ -217,15 +225,21 @@ def spread(of: Sequence[Answer], others: Sequence[Answer]) -> float | None:
 
 
 def _known(
-    found: Mapping[str, Sequence[Answer]], one: str, seconds: float, another: float, precise: float, most: float
+    found: Mapping[str, Sequence[Answer]],
+    one: str,
+    seconds: float,
+    another: float,
+    precise: float,
+    most: float,
+    error: Callable[[Sequence[Answer], Sequence[Answer]], float | None],
 ) -> bool:
     """another: what one more round takes, s."""
     if seconds + another > most:
         return True
     if seconds < LEAST_S:
         return False
-    errors = [uncertainty(found[one], of) for name, of in found.items() if name != one]
-    return all(error is not None and error <= precise for error in errors)
+    errors = [error(found[one], of) for name, of in found.items() if name != one]
+    return all(off is not None and off <= precise for off in errors)
 
 
 def _by_prompt(of: Sequence[Answer], others: Sequence[Answer]) -> list[tuple[float, list[float]]]:

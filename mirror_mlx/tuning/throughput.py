@@ -157,10 +157,12 @@ def predict(costs: Costs, setting: Setting, belief: Belief) -> Prediction:
     if setting.mode == "ar":
         return Prediction(costs.plain, 1.0, miss=costs.plain)
     alive = belief.alive(setting.length)
-    said = _of_parts(costs, setting, belief, alive)
-    wanted = _wanted(belief.answer(), alive[: setting.late] if setting.mode == "sd" else alive)
-    tokens, factor = said.tokens * wanted, costs.more.get(setting.kind, 1.0)
-    return Prediction(said.step * factor, tokens, said.hit * factor, said.miss * factor, said.share)
+    said, factor = _of_parts(costs, setting, belief, alive), costs.more.get(setting.kind, 1.0)
+    answer, step = belief.answer(), said.step * factor
+    tokens = said.tokens * _wanted(answer, alive[: setting.late] if setting.mode == "sd" else alive)
+    if setting.mode == "mirror":
+        tokens /= 1 + _begins(costs, setting) * tokens / (answer * step)
+    return Prediction(step, tokens, said.hit * factor, said.miss * factor, said.share)
 
 
 def _wanted(answer: float, alive: Sequence[float]) -> float:
@@ -171,6 +173,13 @@ def _wanted(answer: float, alive: Sequence[float]) -> float:
     mean = 1 + sum(alive)
     squares = 1 + sum((2 * place + 1) * share for place, share in enumerate(alive, 1))
     return answer / (answer + (squares / mean - 1) / 2)
+
+
+def _begins(costs: Costs, setting: Setting) -> float:
+    """What an answer's first window takes, ms, beside nothing: it is waited for, or its tokens are missing. (In turns
+    each step waits for its own.)"""
+    draft = costs.drafts.get(setting.way)
+    return 0.0 if draft is None else draft.jit(setting.length)
 
 
 def _of_parts(costs: Costs, setting: Setting, belief: Belief, alive: Sequence[float]) -> Prediction:

@@ -10,7 +10,7 @@ from mirror_mlx.tuning.throughput import Setting
 
 _VARY = 12  # steps of which one at most is done otherwise
 _ASK = 4  # and so many until it is asked again whether one is
-_VARIED = 0.01  # of the time may be lost by that, in each mode
+_VARIED, _ELSEWHERE = 0.006, 0.01  # of the time may be lost by that, in the same mode and in another
 _MOST = 2.0  # steps that one counts for, at most: it may have been interrupted
 
 
@@ -33,7 +33,8 @@ class Varying:
             return None
         other = self._other(setting, rate)
         lost = max(rate(setting) / rate(other) - 1, self._lost.get(other.mode, 0.0))
-        if lost > _VARIED * (self._steps - self._last.get(other.mode, 0)):
+        share = _VARIED if other.mode == setting.mode else _ELSEWHERE
+        if lost > share * (self._steps - self._last.get(other.mode, 0)):
             return None
         self._alike, self._last[other.mode], self._asked = 0, self._steps, other
         return other
