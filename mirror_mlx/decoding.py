@@ -237,7 +237,7 @@ class Decoding:
         roots = ticket.roots if ticket else 0
         note = StepTrace(step, window, outcome, roots=roots, busy=busy, mode=mode, predictor=predictor)
         self._trace.steps.append(note)
-        self._policy.verified(len(window.tokens), outcome.accepted)
+        self._policy.verified(len(window.tokens), outcome.accepted, window.confidences)
         if step % _CLEAR == 0:
             mx.clear_cache()
         return note

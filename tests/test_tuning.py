@@ -327,10 +327,12 @@ def test_a_way_that_was_not_seen_is_taken_to_take_half_as_much_longer():
 
 def test_who_names_the_outcomes_is_decided_by_what_that_turns_out_to_take():
     """A draft whose own roots are foreseen as often as any, but take longer than its passes say."""
-    world = World(worlds.costs(), 0.8, bias=lambda setting: 1.12 if setting.predictor == "draft" else 1.0)
-    _, _, said = governed(world, tokens=6000)
-    late = [setting.predictor for setting, _ in said[3000:] if setting.mode == "mirror"]
-    assert len(late) > 2500
+    late = []
+    for seed in range(5):  # by chance it looks like the better one for a while
+        world = World(worlds.costs(), 0.8, bias=lambda s: 1.12 if s.predictor == "draft" else 1.0, seed=seed)
+        _, _, said = governed(world, tokens=6000)
+        late += [setting.predictor for setting, _ in said[3000:] if setting.mode == "mirror"]
+    assert len(late) > 5 * 2500
     assert late.count("draft") < 0.15 * len(late)
 
 

@@ -7,8 +7,9 @@ from statistics import fmean
 
 from mirror_mlx.messages import PREDICTORS, Predictor, first_pass
 from mirror_mlx.tuning.costs import Way, trusted
+from mirror_mlx.tuning.ease import Ease, eased
 from mirror_mlx.tuning.policy import Probed, Stepped
-from mirror_mlx.tuning.running import Acceptance, Confidence, Ranks, Streams, alive
+from mirror_mlx.tuning.running import Acceptance, Confidence, Ranks, Streams, alive, outcomes
 from mirror_mlx.tuning.throughput import Setting
 
 _LONGEST = 16  # proposals of a window, most often
@@ -65,12 +66,12 @@ class Believed:
     def __init__(
         self,
         alive: Callable[[int], Sequence[float]],
-        ranks: Ranks,
+        hits: Callable[[float], float],
         proposer: "_Proposer",
         answer: Callable[[], float],
         guessed: Callable[[], float],
     ) -> None:
-        self.alive, self.hits, self.answer, self.guessed = alive, ranks.hits, answer, guessed
+        self.alive, self.hits, self.answer, self.guessed = alive, hits, answer, guessed
         self.filled = proposer.filled
         self.backup = proposer.backup
 
@@ -93,7 +94,8 @@ class Beliefs:
             streams: Streams(self._main, streams, min(1.0, holds.get((streams, exact), 0.9 * usual) / usual))
             for streams, exact in ways if streams and not exact
         }  # fmt: skip
-        self._lists: dict[tuple[int, int], list[float]] = {}  # by streams taken at their word, and the first pass
+        self._ease = Ease()
+        self._lists: dict[tuple[int, int, float], list[float]] = {}  # by streams taken at their word, and first pass
         self._sure = {trusted(way): Confidence() for way in (*ways, (0, False))}
         self._ranks: dict[Predictor, Ranks] = {predictor: Ranks() for predictor in PREDICTORS}
         self._guessed = {way: Acceptance(min(0.95, _HOPE * usual)) for way in ways}
@@ -101,20 +103,45 @@ class Beliefs:
         self._answers = (_WEIGHT * _ANSWER, _WEIGHT)  # tokens in all, and how many
         self._made: Setting | None = None  # what the next window was asked for with, if it came from a step
 
-    def of(self, setting: Setting) -> Believed:
-        ranks = self._ranks[setting.predictor]
-        return Believed(
-            partial(self._alive, setting), ranks, self._proposer, self._answer, partial(self._guesses, setting.way)
-        )  # fmt: skip
+    def of(self, setting: Setting, ease: float = 0.0) -> Believed:
+        """ease: of the text, beside what it is on the whole."""
+        hits, guesses = self._ranks[setting.predictor].hits, partial(self._guesses, setting.way)
+        if ease:  # what is easy to propose is easy to foresee
+            hits, guesses = partial(_eased, hits, ease), partial(_eased, guesses, ease)
+        return Believed(partial(self._alive, setting, ease), hits, self._proposer, self._answer, guesses)
 
-    def _alive(self, setting: Setting, count: int) -> Sequence[float]:
+    def _alive(self, setting: Setting, ease: float, count: int) -> Sequence[float]:
         """The same list serves many settings: a decision looks at a hundred of them."""
         streams = trusted(setting.way)
         first = first_pass(setting.length, 1 + streams)
-        if len(found := self._lists.get((streams, first), [])) < count:
-            of = partial(self._streams[streams].alive, first) if streams in self._streams else self._main.alive
-            self._lists[streams, first] = found = of(max(count, _LONGEST))
+        if len(found := self._lists.get((streams, first, ease), [])) < count:
+            rates = self._rates(streams, first, max(count, _LONGEST))
+            self._lists[streams, first, ease] = found = alive([eased(rate, ease) for rate in rates], len(rates))
         return found[:count]
+
+    def _rates(self, streams: int, first: int, count: int) -> list[float]:
+        return self._streams[streams].rates(first, count) if streams in self._streams else self._main.rates(count)
+
+    @property
+    def ease(self) -> float:
+        """How much easier the text is of late than on the whole, in log odds."""
+        return self._ease.value
+
+    def verified(self, setting: Setting, length: int, accepted: int, confidences: Sequence[float]) -> None:
+        """A window's proposals were compared, which was made like this."""
+        streams = trusted(setting.way)
+        rates = self._rates(streams, first_pass(setting.length, 1 + streams), length + 1)
+        self._ease.saw(rates, outcomes(length, accepted, self._beyond(streams, length, confidences)))
+
+    def proposed(self, setting: Setting, confidences: Sequence[float]) -> None:
+        """A window is there, made like this, and not verified yet."""
+        streams = trusted(setting.way)
+        rates = self._rates(streams, first_pass(setting.length, 1 + streams), len(confidences))
+        self._ease.proposed(rates, [self._sure[streams].worth(sure) for sure in confidences])
+
+    def _beyond(self, streams: int, length: int, confidences: Sequence[float]) -> float | None:
+        """How likely the first proposal was to hold that was cut off a window; None: none was."""
+        return self._sure[streams].worth(confidences[length]) if length < len(confidences) else None
 
     def _guesses(self, way: Way) -> float:
         return self._guessed[way].rate(0) if way in self._guessed else 0.0
@@ -125,6 +152,7 @@ class Beliefs:
 
     def answered(self, tokens: int) -> None:
         """An answer has ended."""
+        self._ease.begins()
         self._answers = _KEEP * self._answers[0] + tokens, _KEEP * self._answers[1] + 1
 
     def sure(self, way: Way) -> Confidence:
@@ -174,13 +202,17 @@ class Beliefs:
     def _compared(self, way: Way, asked: int, length: int, accepted: int, confidences: Sequence[float]) -> None:
         """A window of so many proposals, where `asked` were asked for."""
         streams = trusted(way)
-        beyond = self._sure[streams].worth(confidences[length]) if length < len(confidences) else None
+        beyond = self._beyond(streams, length, confidences)
         self._lists.clear()
         if streams in self._streams:
             self._streams[streams].saw(first_pass(asked, 1 + streams), length, accepted, beyond)
         else:
             self._main.saw(length, accepted, beyond)
         self._sure[streams].saw(confidences[:length], accepted)
+
+
+def _eased(of: Callable[..., float], ease: float, *asked: float) -> float:
+    return eased(min(of(*asked), 1.0), ease)
 
 
 class _Proposer:

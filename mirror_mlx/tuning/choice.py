@@ -108,7 +108,7 @@ def _climb(
     yield from say(setting)
     for _ in range(_ROUNDS):
         before = setting
-        for vary in (_modes, _ways, _lengths, _late, _roots, _predictors, _exits):
+        for vary in (_modes, _ways, sized, _late, _roots, _predictors, _exits):
             others = vary(reach, costs, setting)
             for other in others:
                 yield from say(other)
@@ -140,8 +140,8 @@ def _ways(reach: Reach, costs: Costs, setting: Setting) -> list[Setting]:
     return [replace(setting, way=way) for way in costs.drafts]
 
 
-def _lengths(reach: Reach, costs: Costs, setting: Setting) -> list[Setting]:
-    """Both with as many passes where the target waits as before, and with all of them."""
+def sized(reach: Reach, costs: Costs, setting: Setting) -> list[Setting]:
+    """Windows of other lengths: both with as many passes where the target waits as before, and with all of them."""
     whole = [replace(setting, length=n, late=n) for n in reach.lengths()]
     if setting.mode == "sd":
         return whole

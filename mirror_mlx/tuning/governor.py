@@ -25,6 +25,7 @@ from mirror_mlx.tuning.doubt import Doubt
 from mirror_mlx.tuning.observed import Observed
 from mirror_mlx.tuning.policy import Account, Ask, Probed, Stepped
 from mirror_mlx.tuning.stretches import Stretches
+from mirror_mlx.tuning.suits import Suits
 from mirror_mlx.tuning.tally import Plained
 from mirror_mlx.tuning.throughput import Prediction, Setting, predict
 from mirror_mlx.tuning.varying import Varying
@@ -74,6 +75,7 @@ class Governor:
         self._wish = self._setting = Setting("ar")
         self._searched = 0
         self._looking: Search | None = None  # a look that is under way
+        self._suits = Suits(reach, self._beliefs.of)
         self._expected = self._said(self._setting)  # of the steps that were decided
         self._tried: list[str] = []
         self._choose(1.0, doubt=False)
@@ -146,7 +148,7 @@ class Governor:
             return Ask(self._setting, self._stretches.left, probe=None if self._stretches.asked else self.probe)
         if self._checks.due(self.gain):
             return Ask(self._setting, CHECK, probe=self._setting)
-        return Ask(self._varied or self._setting)
+        return Ask(self._varied or self._suits.at(self._setting, self._beliefs.ease))
 
     def opening(self, prompt: int) -> Setting | None:
         """As much of a window as the draft has time for beside the prompt, which takes no less than so many rows do.
@@ -175,6 +177,7 @@ class Governor:
 
     def enough(self, confidences: Sequence[float]) -> int:
         """See `cutting.enough`."""
+        self._beliefs.proposed(self._setting, confidences)
         if self._rows is None:
             belief = self._beliefs.of(self._setting)
             self._rows = cutting.rows(self.costs, self._setting, belief, self._expected.rate)
@@ -187,8 +190,10 @@ class Governor:
         ms = waiting.for_the_next(self.costs, setting)
         return None if ms is None else ms / 1e3
 
-    def verified(self, length: int, accepted: int) -> None:
-        """Nothing is decided before the step is over."""
+    def verified(self, length: int, accepted: int, confidences: Sequence[float] = ()) -> None:
+        """Nothing is decided before the step is over, but for how long a window the next one prepares."""
+        if length and not self.parked:
+            self._beliefs.verified(self._setting, length, accepted, confidences)
 
     def stepped(self, fact: Stepped) -> None:
         """A step of speculation is over. It may have begun before what was decided last."""
@@ -216,7 +221,7 @@ class Governor:
         elif self._budget.lost <= 0:
             self._entry = 0.0
         self._steps += 1
-        varied = fact.setting != self._setting
+        varied = not self._suits.within(fact.setting, self._setting)
         if varied:
             self._varying.took(fact.setting, fact.whole * self._expected.rate / self._said(fact.setting).tokens - 1)
         if varied or self._since <= _NEW or self._since % _JUDGE == 0:
@@ -331,6 +336,7 @@ class Governor:
     def _look(self) -> None:
         """A bit further, while the devices are at work."""
         if (looking := self._looking) is None:
+            self._suits.look(self.costs, self._setting)
             return
         try:
             for _ in range(_AT_ONCE):

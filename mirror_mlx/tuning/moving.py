@@ -62,8 +62,8 @@ class Moving:
     def patience(self, setting: Setting) -> float | None:
         return self._active.patience(setting)
 
-    def verified(self, length: int, accepted: int) -> None:
-        self._active.verified(length, accepted)
+    def verified(self, length: int, accepted: int, confidences: Sequence[float] = ()) -> None:
+        self._active.verified(length, accepted, confidences)
 
     def stepped(self, fact: Stepped) -> None:
         self._active.stepped(fact)

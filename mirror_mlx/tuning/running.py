@@ -24,8 +24,9 @@ def alive(rates: Sequence[float], count: int) -> list[float]:
     return found
 
 
-def _outcomes(length: int, accepted: int, beyond: float | None) -> list[float]:
-    """By place, whether the proposals held that verification came to."""
+def outcomes(length: int, accepted: int, beyond: float | None) -> list[float]:
+    """By place, whether the proposals held that verification came to. beyond: how likely the next one was to, which was
+    cut off; None: none was."""
     found = [float(accepted > place) for place in range(min(length, accepted + 1))]
     return found if beyond is None or accepted < length else [*found, beyond]
 
@@ -72,7 +73,7 @@ class Acceptance:
     def saw(self, length: int, accepted: int, beyond: float | None = None) -> None:
         """A window of `length` proposals was verified. beyond: how likely the next one was to hold, which was cut off;
         None: there was none. (Those that are verified hold more often than those that are not.)"""
-        for place, held in enumerate(_outcomes(length, accepted, beyond)):
+        for place, held in enumerate(outcomes(length, accepted, beyond)):
             self.counted(place, held)
         self.faded(length)
 
@@ -143,7 +144,7 @@ class Streams:
     def saw(self, first: int, length: int, accepted: int, beyond: float | None = None) -> None:
         """A window of `length` proposals was verified, of which the first pass made so many. beyond: as in
         `Acceptance`."""
-        for place, held in enumerate(_outcomes(length, accepted, beyond)):
+        for place, held in enumerate(outcomes(length, accepted, beyond)):
             stream = self._stream(place, first) - 1
             if stream < 0:
                 self._main.counted(place, held)
@@ -181,13 +182,17 @@ class Streams:
 
     def alive(self, first: int, count: int) -> list[float]:
         """The probability that at least 1, 2, … `count` proposals hold."""
+        return alive(self.rates(first, count), count)
+
+    def rates(self, first: int, count: int) -> list[float]:
+        """How often each of them does, given that those before it did."""
         found = zip(self._held, self._usual, self._tried, strict=True)
         factors = [1.0, *(self._odds(held / tried) / self._odds(usual / tried) for held, usual, tried in found)]
         rates = []
         for place, rate in enumerate(self._main.rates(count)):
             factor = factors[self._stream(place, first)]
             rates.append(factor * rate / (1 - rate + factor * rate))
-        return alive(rates, count)
+        return rates
 
     def _odds(self, rate: float) -> float:
         rate = min(max(rate, 1 - self._SURE), self._SURE)
