@@ -78,7 +78,7 @@ class Whim:
     def patience(self, setting):
         return self._random.choice([None, 1.0])
 
-    def verified(self, length, accepted, confidences=()):
+    def verified(self, length, accepted, confidences):
         assert accepted <= length
 
     def stepped(self, fact):

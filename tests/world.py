@@ -130,7 +130,7 @@ def play(policy, world, tokens, events=None):
             world.steps += 1
             fact = world.enter(ask.setting) if parked else world.step(ask.setting)
             count, took = fact.accepted + 1, fact.whole
-            policy.verified(fact.length, fact.accepted)
+            policy.verified(fact.length, fact.accepted, fact.confidences)
             policy.stepped(fact)
             if world.kills and world.steps % world.kills == 0:
                 policy.failed()

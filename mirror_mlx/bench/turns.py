@@ -163,9 +163,12 @@ def in_turn(
     done, names, error = 0, list(engines), spread if others else uncertainty
     for number in count():
         seconds = time.perf_counter() - began
-        another = seconds / max(number, 1)
-        if number >= rounds and (against is None or _known(found, against, seconds, another, precise, most, error)):
-            break
+        if number >= rounds:
+            if against is None:
+                break
+            errors = (error(found[against], of) for name, of in found.items() if name != against)
+            if _known(errors, seconds, seconds / number, precise, most):
+                break
         which = lab.round(number) if others else lab.first
         for place, prompt in enumerate(which):
             between()
@@ -224,22 +227,13 @@ def spread(of: Sequence[Answer], others: Sequence[Answer]) -> float | None:
     return sqrt(off * len(found) / (len(found) - 1)) / sum(ours for _, ours in found)
 
 
-def _known(
-    found: Mapping[str, Sequence[Answer]],
-    one: str,
-    seconds: float,
-    another: float,
-    precise: float,
-    most: float,
-    error: Callable[[Sequence[Answer], Sequence[Answer]], float | None],
-) -> bool:
+def _known(errors: Iterable[float | None], seconds: float, another: float, precise: float, most: float) -> bool:
     """another: what one more round takes, s."""
     if seconds + another > most:
         return True
     if seconds < LEAST_S:
         return False
-    errors = [error(found[one], of) for name, of in found.items() if name != one]
-    return all(off is not None and off <= precise for off in errors)
+    return all(error is not None and error <= precise for error in errors)
 
 
 def _by_prompt(of: Sequence[Answer], others: Sequence[Answer]) -> list[tuple[float, list[float]]]:

@@ -113,14 +113,18 @@ class Beliefs:
     def _alive(self, setting: Setting, ease: float, count: int) -> Sequence[float]:
         """The same list serves many settings: a decision looks at a hundred of them."""
         streams = trusted(setting.way)
-        first = first_pass(setting.length, 1 + streams)
-        if len(found := self._lists.get((streams, first, ease), [])) < count:
-            rates = self._rates(streams, first, max(count, _LONGEST))
-            self._lists[streams, first, ease] = found = alive([eased(rate, ease) for rate in rates], len(rates))
+        key = streams, first_pass(setting.length, 1 + streams), ease
+        if len(found := self._lists.get(key, [])) < count:
+            rates = self._rates(setting, max(count, _LONGEST))
+            self._lists[key] = found = alive([eased(rate, ease) for rate in rates], len(rates))
         return found[:count]
 
-    def _rates(self, streams: int, first: int, count: int) -> list[float]:
-        return self._streams[streams].rates(first, count) if streams in self._streams else self._main.rates(count)
+    def _rates(self, setting: Setting, count: int) -> list[float]:
+        """How often each of so many proposals of a window that is made like this holds on the whole."""
+        streams = trusted(setting.way)
+        if streams not in self._streams:
+            return self._main.rates(count)
+        return self._streams[streams].rates(first_pass(setting.length, 1 + streams), count)
 
     @property
     def ease(self) -> float:
@@ -129,19 +133,17 @@ class Beliefs:
 
     def verified(self, setting: Setting, length: int, accepted: int, confidences: Sequence[float]) -> None:
         """A window's proposals were compared, which was made like this."""
-        streams = trusted(setting.way)
-        rates = self._rates(streams, first_pass(setting.length, 1 + streams), length + 1)
-        self._ease.saw(rates, outcomes(length, accepted, self._beyond(streams, length, confidences)))
+        beyond = self._beyond(setting.way, length, confidences)
+        self._ease.saw(self._rates(setting, length + 1), outcomes(length, accepted, beyond))
 
     def proposed(self, setting: Setting, confidences: Sequence[float]) -> None:
         """A window is there, made like this, and not verified yet."""
-        streams = trusted(setting.way)
-        rates = self._rates(streams, first_pass(setting.length, 1 + streams), len(confidences))
-        self._ease.proposed(rates, [self._sure[streams].worth(sure) for sure in confidences])
+        worth = self.sure(setting.way).worth
+        self._ease.proposed(self._rates(setting, len(confidences)), [worth(sure) for sure in confidences])
 
-    def _beyond(self, streams: int, length: int, confidences: Sequence[float]) -> float | None:
+    def _beyond(self, way: Way, length: int, confidences: Sequence[float]) -> float | None:
         """How likely the first proposal was to hold that was cut off a window; None: none was."""
-        return self._sure[streams].worth(confidences[length]) if length < len(confidences) else None
+        return self.sure(way).worth(confidences[length]) if length < len(confidences) else None
 
     def _guesses(self, way: Way) -> float:
         return self._guessed[way].rate(0) if way in self._guessed else 0.0
@@ -202,7 +204,7 @@ class Beliefs:
     def _compared(self, way: Way, asked: int, length: int, accepted: int, confidences: Sequence[float]) -> None:
         """A window of so many proposals, where `asked` were asked for."""
         streams = trusted(way)
-        beyond = self._beyond(streams, length, confidences)
+        beyond = self._beyond(way, length, confidences)
         self._lists.clear()
         if streams in self._streams:
             self._streams[streams].saw(first_pass(asked, 1 + streams), length, accepted, beyond)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
+from typing import TypeVar
 
 from mirror_mlx.messages import Predictor
 from mirror_mlx.tuning.costs import Costs
@@ -12,7 +13,9 @@ LENGTHS = (1, 2, 3, 4, 5, 7, 8, 11, 15)
 _ROOTS = (4, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 _PLAIN = Setting("ar")
 _ROUNDS = 3  # through all factors; after that nothing has been seen to change
+_AT_ONCE = 12  # settings that are looked at beside one verification: what takes longer keeps both devices waiting
 
+T = TypeVar("T")
 BeliefOf = Callable[[Setting], Belief]
 """What is believed of the text and the draft in this setting."""
 Search = Generator[None, None, tuple[Setting, Prediction]]
@@ -77,14 +80,22 @@ def search(costs: Costs, reach: Reach, belief: BeliefOf, start: Setting = _PLAIN
     return max(found, key=lambda pair: pair[1].rate, default=(_PLAIN, known[_PLAIN]))
 
 
+def further(looking: Generator[None, None, T]) -> T | None:
+    """As far as there is time for beside one verification: what it ends with; None: it has not ended."""
+    try:
+        for _ in range(_AT_ONCE):
+            next(looking)
+    except StopIteration as ended:
+        found: T = ended.value
+        return found
+    return None
+
+
 def finished(looking: Search) -> tuple[Setting, Prediction]:
     """What a search ends with."""
-    while True:
-        try:
-            next(looking)
-        except StopIteration as ended:
-            found: tuple[Setting, Prediction] = ended.value
-            return found
+    while (found := further(looking)) is None:
+        pass
+    return found
 
 
 def _starts(costs: Costs, reach: Reach) -> list[Setting]:

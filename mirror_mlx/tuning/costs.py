@@ -109,6 +109,11 @@ class Costs:
             {way: DraftCosts.mean([one.drafts[way] for one in of]) for way in first.drafts},
         )  # fmt: skip
 
+    def drafting(self, way: Way, length: int, window: int | None = None) -> float:
+        """What so many proposals of a window take that the target waits for; 0: no model makes them."""
+        draft = self.drafts.get(way)
+        return 0.0 if draft is None else draft.jit(length, window=window)
+
     def as_dict(self) -> dict[str, Any]:
         """As JSON takes it."""
         return {

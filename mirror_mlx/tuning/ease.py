@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp, log
 
+from mirror_mlx.tuning.running import likelier, unsure
+
 _SPREADS = (0.0, 0.7, 1.4)  # of log odds, over all texts: guesses
 _LASTS = 0.9  # of it, with each window
 _KEEP = 0.99  # of what the guesses were worth, with each window
-_SURE = 0.995
 _MOST = 3.0
 
 
@@ -24,10 +25,7 @@ def eased(rate: float, ease: float) -> float:
     >>> [round(eased(0.8, ease), 2) for ease in (-1.0, 0.0, 1.0)]
     [0.6, 0.8, 0.92]
     """
-    if not ease:
-        return rate
-    factor = exp(ease)
-    return factor * rate / (1 - rate + factor * rate)
+    return likelier(rate, exp(ease)) if ease else rate
 
 
 @dataclass(slots=True)
@@ -50,7 +48,7 @@ class _Guess:
     def after(self, rates: Sequence[float], held: Sequence[float]) -> tuple[float, float, Sequence[float]]:
         """What a window makes of it, and how often its proposals were expected to hold."""
         ease, variance = self.ease * _LASTS, self.spread**2 + _LASTS**2 * (self.variance - self.spread**2)
-        said = [eased(min(max(rate, 1 - _SURE), _SURE), ease) for rate in rates]
+        said = [eased(unsure(rate), ease) for rate in rates]
         if variance:
             variance = 1 / (1 / variance + sum(rate * (1 - rate) for rate in said))
             ease += variance * sum(one - rate for rate, one in zip(said, held, strict=True))
@@ -58,7 +56,8 @@ class _Guess:
 
 
 class Ease:
-    """
+    """value: log odds.
+
     >>> ease = Ease()
     >>> for _ in range(8):
     ...     ease.begins()  # another text
@@ -74,27 +73,24 @@ class Ease:
 
     def __init__(self) -> None:
         self._guesses = [_Guess(spread) for spread in _SPREADS]
-        self._next: tuple[Sequence[float], Sequence[float]] = (), ()
         self.begins()
 
     @property
-    def value(self) -> float:
-        """Log odds."""
-        best, (rates, likely) = max(self._guesses, key=lambda one: one.worth), self._next
-        return best.after(rates, likely)[0] if likely else best.ease
+    def _best(self) -> _Guess:
+        return max(self._guesses, key=lambda one: one.worth)
 
     def begins(self) -> None:
         """A text of which nothing is known."""
-        self._next = (), ()
+        self.value = 0.0
         for one in self._guesses:
             one.begins()
 
     def proposed(self, rates: Sequence[float], likely: Sequence[float]) -> None:
         """A window that is not verified yet, of which the draft itself says how likely its proposals are to hold."""
-        self._next = rates[: len(likely)], likely
+        self.value = self._best.after(rates[: len(likely)], likely)[0] if likely else self._best.ease
 
     def saw(self, rates: Sequence[float], held: Sequence[float]) -> None:
         """Proposals that hold so often on the whole did, or did not: 1, or 0, or how likely it was."""
-        self._next = (), ()
         for one in self._guesses if held else ():
             one.saw(rates[: len(held)], held)
+        self.value = self._best.ease

@@ -19,7 +19,7 @@ from mirror_mlx.tuning import cutting, waiting
 from mirror_mlx.tuning.belief import Beliefs
 from mirror_mlx.tuning.budget import Budget
 from mirror_mlx.tuning.checking import CHECK, Checks
-from mirror_mlx.tuning.choice import Reach, Search, finished, search
+from mirror_mlx.tuning.choice import Reach, Search, finished, further, search
 from mirror_mlx.tuning.costs import Costs, Way
 from mirror_mlx.tuning.curve import Curve
 from mirror_mlx.tuning.doubt import Doubt
@@ -37,7 +37,6 @@ _NEW = 8  # steps after which each is judged, where something has just been deci
 _LOOK = 32  # steps between two looks at whether another setting is better
 _EARLY = (4, 8, 16)  # and so many after a decision
 _EVERYWHERE = 4  # decisions of which one looks everywhere
-_AT_ONCE = 12  # settings that are looked at beside one verification: what takes longer keeps both devices waiting
 _PROBE = 4  # proposals compared with them, at most
 
 
@@ -191,7 +190,7 @@ class Governor:
         ms = waiting.for_the_next(self.costs, setting)
         return None if ms is None else ms / 1e3
 
-    def verified(self, length: int, accepted: int, confidences: Sequence[float] = ()) -> None:
+    def verified(self, length: int, accepted: int, confidences: Sequence[float]) -> None:
         """Nothing is decided before the step is over, but for how long a window the next one prepares."""
         if length and not self.parked:
             self._beliefs.verified(self._setting, length, accepted, confidences)
@@ -336,16 +335,11 @@ class Governor:
 
     def _look(self) -> None:
         """A bit further, while the devices are at work."""
-        if (looking := self._looking) is None:
+        if self._looking is None:
             self._suits.look(self.costs, self._setting)
-            return
-        try:
-            for _ in range(_AT_ONCE):
-                next(looking)
-        except StopIteration as ended:
-            setting, _ = ended.value
+        elif found := further(self._looking):
             self._expected = self._said(self._setting)
-            self._prefer(setting, self._said(setting))
+            self._prefer(found[0], self._said(found[0]))
 
     def _prefer(self, setting: Setting, said: Prediction) -> None:
         self._looking = self._rows = None

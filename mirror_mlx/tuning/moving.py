@@ -62,7 +62,7 @@ class Moving:
     def patience(self, setting: Setting) -> float | None:
         return self._active.patience(setting)
 
-    def verified(self, length: int, accepted: int, confidences: Sequence[float] = ()) -> None:
+    def verified(self, length: int, accepted: int, confidences: Sequence[float]) -> None:
         self._active.verified(length, accepted, confidences)
 
     def stepped(self, fact: Stepped) -> None:

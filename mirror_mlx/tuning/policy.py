@@ -135,7 +135,7 @@ class Policy(Protocol):
     def patience(self, setting: Setting) -> float | None:
         """Seconds to wait at most for a window that was asked for in this setting; None: as long as anybody may."""
 
-    def verified(self, length: int, accepted: int, confidences: Sequence[float] = ()) -> None:
+    def verified(self, length: int, accepted: int, confidences: Sequence[float]) -> None:
         """So many of a window's proposals held: said as soon as it is known, before the next window is asked for."""
 
     def stepped(self, fact: Stepped) -> None:
@@ -187,7 +187,7 @@ class Fixed:
     def patience(self, setting: Setting) -> float | None:
         return None
 
-    def verified(self, length: int, accepted: int, confidences: Sequence[float] = ()) -> None:
+    def verified(self, length: int, accepted: int, confidences: Sequence[float]) -> None:
         pass
 
     def stepped(self, fact: Stepped) -> None:
@@ -222,7 +222,7 @@ class Growing(Fixed):
         self._most = setting.length
         super().__init__(_sized(setting, min(_FIRST, setting.length)), worth)
 
-    def verified(self, length: int, accepted: int, confidences: Sequence[float] = ()) -> None:
+    def verified(self, length: int, accepted: int, confidences: Sequence[float]) -> None:
         if length and self._setting.mode != "ar":
             grown = self._setting.length + (2 if accepted == length else -1)
             self._setting = _sized(self._setting, max(1, min(grown, self._most)))

@@ -8,6 +8,7 @@ from mirror_mlx.tuning.inverse import inverse
 
 _KEEP = 0.97
 """Of a count, each time there is a newer one: half of it is forgotten in 23."""
+_SURE = 0.995
 
 
 def alive(rates: Sequence[float], count: int) -> list[float]:
@@ -22,6 +23,25 @@ def alive(rates: Sequence[float], count: int) -> list[float]:
         left *= rates[min(place, len(rates) - 1)]
         found.append(left)
     return found
+
+
+def unsure(rate: float) -> float:
+    """The same, but neither never nor always: what was seen is a sample."""
+    return min(max(rate, 1 - _SURE), _SURE)
+
+
+def _odds(rate: float) -> float:
+    rate = unsure(rate)
+    return rate / (1 - rate)
+
+
+def likelier(rate: float, factor: float) -> float:
+    """How often something holds whose odds are so many times those of what holds so often.
+
+    >>> likelier(0.5, 4.0), likelier(0.8, 1.0)
+    (0.8, 0.8)
+    """
+    return factor * rate / (1 - rate + factor * rate)
 
 
 def outcomes(length: int, accepted: int, beyond: float | None) -> list[float]:
@@ -121,13 +141,12 @@ class Streams:
     >>> seen = Streams(Acceptance(0.8), 2, share=1.0)
     >>> for accepted in [3, 3, 1, 0] * 60:
     ...     seen.saw(3, 3, accepted)  # windows of one pass
-    >>> [round(share, 1) for share in seen.alive(3, 5)]  # the next pass begins with the main stream again
+    >>> [round(share, 1) for share in alive(seen.rates(3, 5), 5)]  # the next pass begins with the main stream again
     [0.7, 0.5, 0.5, 0.3, 0.2]
     """
 
     _KEEP = 0.99  # longer than of a text: it is the draft's, more than the text's
     _WEIGHT = 4.0
-    _SURE = 0.995
 
     def __init__(self, main: Acceptance, streams: int, share: float) -> None:
         self._main, usual = main, main.rate(0)
@@ -180,23 +199,13 @@ class Streams:
         shares = [min(1.0, held / usual) for held, usual in zip(self._held, self._usual, strict=True)]
         return sum(alive(shares, len(shares)))
 
-    def alive(self, first: int, count: int) -> list[float]:
-        """The probability that at least 1, 2, … `count` proposals hold."""
-        return alive(self.rates(first, count), count)
-
     def rates(self, first: int, count: int) -> list[float]:
-        """How often each of them does, given that those before it did."""
+        """How often each of `count` proposals holds, given that those before it did."""
         found = zip(self._held, self._usual, self._tried, strict=True)
-        factors = [1.0, *(self._odds(held / tried) / self._odds(usual / tried) for held, usual, tried in found)]
-        rates = []
-        for place, rate in enumerate(self._main.rates(count)):
-            factor = factors[self._stream(place, first)]
-            rates.append(factor * rate / (1 - rate + factor * rate))
-        return rates
-
-    def _odds(self, rate: float) -> float:
-        rate = min(max(rate, 1 - self._SURE), self._SURE)
-        return rate / (1 - rate)
+        factors = [1.0, *(_odds(held / tried) / _odds(usual / tried) for held, usual, tried in found)]
+        return [
+            likelier(rate, factors[self._stream(place, first)]) for place, rate in enumerate(self._main.rates(count))
+        ]
 
 
 class Confidence:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Generator, Mapping
 
-from mirror_mlx.tuning.choice import Reach, sized
+from mirror_mlx.tuning.choice import Reach, further, sized
 from mirror_mlx.tuning.costs import Costs
 from mirror_mlx.tuning.throughput import Belief, Setting, predict
 
@@ -10,7 +10,6 @@ _GRADES = (-1.5, -1.0, -0.5, 0.5, 1.0, 1.5)  # log odds
 _USUAL = 0.25  # what is less is as on the whole
 _BETTER = 1.01  # times the rate before another one suits
 _AGAIN = 32  # steps between two looks at what does
-_AT_ONCE = 12  # settings that are looked at beside one verification: what takes longer keeps both devices waiting
 
 BeliefOf = Callable[[Setting, float], Belief]
 """What is believed of the text and the draft in this setting, where the text is so much easier than on the whole."""
@@ -48,12 +47,8 @@ class Suits:
             self._of, self._found, self._looking = setting, {}, None
         if self._looking is None and (not self._found or self._steps > _AGAIN):
             self._looking, self._steps = self._look(costs, setting), 0
-        if self._looking is not None:
-            try:
-                for _ in range(_AT_ONCE):
-                    next(self._looking)
-            except StopIteration as ended:
-                self._found, self._looking = ended.value, None
+        if self._looking is not None and (found := further(self._looking)) is not None:
+            self._found, self._looking = found, None
 
     def _look(self, costs: Costs, setting: Setting) -> Generator[None, None, Found]:
         """One step for each setting that is looked at."""

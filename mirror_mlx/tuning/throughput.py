@@ -161,7 +161,8 @@ def predict(costs: Costs, setting: Setting, belief: Belief) -> Prediction:
     answer, step = belief.answer(), said.step * factor
     tokens = said.tokens * _wanted(answer, alive[: setting.late] if setting.mode == "sd" else alive)
     if setting.mode == "mirror":
-        tokens /= 1 + _begins(costs, setting) * tokens / (answer * step)
+        # An answer's first window is waited for, or its tokens are missing. (In turns each step waits for its own.)
+        tokens /= 1 + costs.drafting(setting.way, setting.length) * tokens / (answer * step)
     return Prediction(step, tokens, said.hit * factor, said.miss * factor, said.share)
 
 
@@ -173,13 +174,6 @@ def _wanted(answer: float, alive: Sequence[float]) -> float:
     mean = 1 + sum(alive)
     squares = 1 + sum((2 * place + 1) * share for place, share in enumerate(alive, 1))
     return answer / (answer + (squares / mean - 1) / 2)
-
-
-def _begins(costs: Costs, setting: Setting) -> float:
-    """What an answer's first window takes, ms, beside nothing: it is waited for, or its tokens are missing. (In turns
-    each step waits for its own.)"""
-    draft = costs.drafts.get(setting.way)
-    return 0.0 if draft is None else draft.jit(setting.length)
 
 
 def _of_parts(costs: Costs, setting: Setting, belief: Belief, alive: Sequence[float]) -> Prediction:

@@ -9,9 +9,8 @@ _FIRST = 1.5  # times what the first window should take is waited for it, and as
 
 
 def drafting(costs: Costs, setting: Setting) -> float:
-    """What a window takes that the target waits for; 0: no model makes it."""
-    draft = costs.drafts.get(setting.way)
-    return 0.0 if draft is None else draft.jit(setting.late, window=setting.length)
+    """What the part of a window takes that the target waits for."""
+    return costs.drafting(setting.way, setting.late, setting.length)
 
 
 def entering(costs: Costs, setting: Setting) -> float:
