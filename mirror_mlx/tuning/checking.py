@@ -3,6 +3,7 @@
 CHECK = 6  # tokens decoded plainly each time
 _SHARE = 0.005  # of the time goes into that
 _OFTEN = 64  # tokens between two such checks, at least
+_DOUBTFUL = 2.0  # times as fast as plain decoding: nobody has seen a calibration that is wrong by as much
 _AWAY = 128  # and that many where the draft is not where it belongs
 
 
@@ -34,11 +35,12 @@ class Checks:
         return self._asked or self._since >= self._every(gain)
 
     def _every(self, gain: float) -> float:
-        """So many tokens that its loss is a small share. What calibration said is checked sooner."""
+        """So many tokens that its loss is a small share. What calibration said is checked sooner, where that might
+        change what is done."""
         if self._away:
             return _AWAY
         most = (CHECK + 1) * max(0.0, gain - 1) / _SHARE
-        return max(_OFTEN, most if self._count else most / 4)
+        return max(_OFTEN, most if self._count or gain > _DOUBTFUL else most / 4)
 
     def sooner(self) -> bool:
         """One is wanted now, if the last one is some time ago; whether that is so."""

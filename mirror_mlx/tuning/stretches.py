@@ -1,7 +1,7 @@
 """How long plain decoding goes on before speculation is thought of again. Pure."""
 
 _LENGTHS = (8, 16, 32, 64)  # tokens decoded plainly, the first time and on
-_WATCHED = 1  # the longest of them while a draft's device is slow: it may be fast again at any time
+_WATCHED = 0  # the longest of them while a draft's device is slow: it may be fast again at any time
 _TRIES = 2  # that have come to nothing before windows that hold are followed up less soon
 
 
