@@ -12,6 +12,7 @@ from mirror_mlx.trace import StepTrace
 from mirror_mlx.tuning.due import Timetable
 from mirror_mlx.tuning.fanout import Fan
 from mirror_mlx.tuning.policy import Passed, Stepped
+from mirror_mlx.tuning.stopping import Stop
 from mirror_mlx.tuning.throughput import Setting
 
 
@@ -31,8 +32,9 @@ class Briefing:
         self._target, self._options, self._stops = target, options, stops
         self._fan, self._pooling, self._times = fan, pooling, times
 
-    def plan(self, window: Window, setting: Setting, room: int) -> Plan:
-        """What the draft may do while this window is verified. room: how many tokens the next one may have."""
+    def plan(self, window: Window, setting: Setting, room: int, stop: Stop | None = None) -> Plan:
+        """What the draft may do while this window is verified. room: how many tokens the next one may have; stop: see
+        `rounds.Plan`."""
         o, taps = self._options, self._target.tap_refusal is None
         serial, both = setting.mode != "mirror", taps and setting.predictor == "hybrid"
         late = setting.late > 0 and o.fallback == "jit"  # else each pass is worth beginning
@@ -47,6 +49,7 @@ class Briefing:
             max_roots=setting.roots,
             tap=taps,
             late=setting.late,
+            stop=stop,
             stops=self._stops,
             due=self._times.of(len(window.tokens), setting) if late and not serial and self._times else None,
             pooling=self._pooling[setting.exit_layer],

@@ -219,7 +219,8 @@ class Decoding:
         if self._draft is None:
             return None
         self._tune(setting)
-        ticket = self._draft.start(step, self._briefing.plan(window, setting, self._left - 2), self._tokens)
+        plan = self._briefing.plan(window, setting, self._left - 2, self._policy.stop(setting))
+        ticket = self._draft.start(step, plan, self._tokens)
         if self._draft.fault is not None:
             self._step_down(str(self._draft.fault))
         return ticket

@@ -21,6 +21,7 @@ from mirror_mlx.outcomes import allocate, rank, roots
 from mirror_mlx.pooling import Pooled, Pooling
 from mirror_mlx.speculation import SpeculationCache
 from mirror_mlx.tuning.due import Due
+from mirror_mlx.tuning.stopping import Stop
 
 
 class State(Enum):
@@ -82,6 +83,7 @@ class Plan:
     length      how many tokens the next window may have
     fan_out     so many of the draft's own roots of each row; None: by their scores
     late        so many are enough once the outcome is known; None: all of them
+    stop        says whether fewer are, by how sure the draft is of them; None: they are not
     predictor   who picks the roots; None drafts only after the outcome is known (serial speculation)
     kappa       roots of each row and predictor
     max_roots   all roots of a step together
@@ -100,6 +102,7 @@ class Plan:
     max_roots: int = 64
     tap: bool = True
     late: int | None = None
+    stop: Stop | None = None
     fan_out: tuple[int, ...] | None = None
     stops: Collection[int] = ()
     due: Due | None = None
@@ -267,10 +270,15 @@ class Round:
         if key not in self.cache and waits and self.state is State.SETTLING:
             return Expand((Root(*key),))
         found = self.cache.window(key, self._source or "empty")
-        if key in self.cache.unfinished and waits and (self.plan.late is None or len(found.tokens) < self.plan.late):
+        if key in self.cache.unfinished and waits and not self._enough(found):
             return Advance((key,))
         self.state = State.SETTLED
         return Settle(outcome.accepted, found)
+
+    def _enough(self, window: Window) -> bool:
+        """Whether nobody waits for more of it."""
+        late, stop = self.plan.late, self.plan.stop
+        return (late is not None and len(window.tokens) >= late) or (stop is not None and stop.at(window.confidences))
 
     def _settle(self) -> None:
         assert self._outcome is not None

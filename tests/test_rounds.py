@@ -10,6 +10,7 @@ from mirror_mlx.pooling import Pooling
 from mirror_mlx.rounds import Advance, Expand, Glue, Plan, Round, Settle, State, Wait
 from mirror_mlx.tuning.curve import Curve
 from mirror_mlx.tuning.due import Due
+from mirror_mlx.tuning.stopping import Stop
 from mirror_mlx.tuning.throughput import Setting
 
 V = 10
@@ -34,7 +35,17 @@ def plans(draw):
         stops=draw(st.frozensets(st.integers(0, V - 1), max_size=3)),
         due=draw(st.none() | st.builds(due, at=st.floats(0, 60), each=st.floats(0, 10))),
         beyond=tuple(draw(st.lists(st.integers(-1, V), max_size=2))),
+        stop=draw(st.none() | st.builds(stop, least=st.lists(st.floats(0, 1), min_size=4, max_size=4))),
     )
+
+
+def stop(least):
+    """The draft is as sure of each proposal as it is likely to hold; there are windows of up to 4."""
+    return Stop(lambda sure: sure, [0.0, *least])
+
+
+def sure(key, index):
+    return (1 + continuation(key, index)) / V
 
 
 def due(at, each, hits=lambda count: 1 - 0.5**count):
@@ -89,7 +100,8 @@ def test_every_order_of_facts_ends_in_the_right_window(plan, data):
                 assert action.root.key == (len(plan.window), plan.beyond[0])
                 assert not ends(plan, action.root.key)
                 progress[action.root.key] = 1
-                round_.joined(said, action.root, {action.root.key: [continuation(action.root.key, 0)]})
+                first = action.root.key
+                round_.joined(said, action.root, {first: [continuation(first, 0)]}, {first: [sure(first, 0)]})
             case Expand(opened):
                 assert len({root.key for root in opened}) == len(opened)
                 assert known or len(round_.cache) + len(opened) <= plan.max_roots
@@ -100,16 +112,18 @@ def test_every_order_of_facts_ends_in_the_right_window(plan, data):
                 assert width is None or len(keys) <= width
                 assert not known or keys == (outcome.key,)
                 proposed = {key: [continuation(key, progress.get(key, 0))] for key in keys}
+                confidences = {key: [sure(key, progress.get(key, 0))] for key in keys}
                 for key in keys:
                     progress[key] = progress.get(key, 0) + 1
-                round_.advanced(keys, proposed)
+                round_.advanced(keys, proposed, confidences)
             case Settle(accepted, window):
                 assert accepted == outcome.accepted
                 expected = tuple(continuation(outcome.key, i) for i in range(len(window.tokens)))
                 assert window.tokens == expected
                 assert not any(token in plan.stops for token in window.tokens[:-1])
                 if plan.fallback == "jit" and not ends(plan, outcome.key):
-                    assert len(window.tokens) == plan.length or window.tokens[-1] in plan.stops
+                    stopped = plan.stop is not None and plan.stop.at(window.confidences)
+                    assert len(window.tokens) == plan.length or window.tokens[-1] in plan.stops or stopped
                 assert not (window.tokens and ends(plan, outcome.key))
                 assert (window.source in ("hit", "partial")) == predicted
                 assert round_.state is State.SETTLED
@@ -156,6 +170,20 @@ def test_nothing_is_expected_where_the_text_ends_or_nobody_asks_the_draft():
         (replace(plan, beyond=()), True), (replace(plan, beyond=(V,)), True), (plan, False),
     ):  # fmt: skip
         assert Round(other).next(joins=joins).root is None
+
+
+def test_a_window_that_is_unlikely_to_hold_is_not_waited_for_any_longer():
+    plan = Plan(window=(), length=4, vocab_size=V, predictor=None, stop=stop([0.5, 0.5, 0.5, 0.0]))
+    for sure, count in (((0.9, 0.9, 0.9, 0.9), 4), ((0.9, 0.5, 0.9, 0.9), 2), ((0.4, 1.0, 1.0, 1.0), 1), ((), 4)):
+        round_ = Round(plan)
+        round_.resolved(Outcome(0, 9))
+        round_.glued(None)
+        round_.expanded(round_.next().roots)
+        key = (0, 9)
+        while isinstance(action := round_.next(), Advance):
+            made = round_.cache.passes(key)
+            round_.advanced((key,), {key: [made]}, {key: list(sure[made : made + 1])} if sure else {})
+        assert len(action.window.tokens) == count, sure
 
 
 def test_serial_speculation_waits_for_the_outcome_and_glues_only_what_was_accepted():

@@ -57,6 +57,9 @@ class World:
     def alive(self, count):
         return [self.alpha**place for place in range(1, count + 1)]
 
+    def windows(self, count):
+        return [self.alive(count)]
+
     def jitter(self):
         return max(0.5, self.rng.gauss(1, self.noise))
 

@@ -15,6 +15,8 @@ from mirror_mlx.bench import planned, turns
 from mirror_mlx.bench.journal import Journal
 from mirror_mlx.bench.lab import Others
 from mirror_mlx.bench.turns import Answer, Lab, Report, Settings
+from mirror_mlx.draft import Draft
+from mirror_mlx.draft.wrapped import Wrapped
 from mirror_mlx.engine import Engine
 from mirror_mlx.messages import HITS
 from mirror_mlx.tuning.costs import Costs
@@ -42,6 +44,12 @@ WINDOWS: Mapping[str, Mapping[str, Any]] = {
     "growing": {"mode": "mirror", "num_draft_tokens": 15, "streams": 2, "max_roots": 16, "adaptive": True},
 }  # fmt: skip
 """And where only windows differ: of one length each, with few roots and many, and such as grow and shrink."""
+TURNS: Mapping[str, Mapping[str, Any]] = {
+    "ar": {"mode": "ar"},
+    **{f"sd {n}": {"mode": "sd", "num_draft_tokens": n, "streams": 2} for n in (2, 3, 4, 5, 6, 7, 8, 9, 11, 15)},
+    "growing": {"mode": "sd", "num_draft_tokens": 15, "streams": 2, "adaptive": True},
+}
+"""The same where draft and target work in turns."""
 AUTO: Mapping[str, Any] = {"mode": "auto"}
 TARGETS = ((0, 20.0), (0, 40.0), (0, 0.0), (60_000_000, 0.0))
 """Parameters, and what a forward takes, ms: such as no neighbour slows, as it is, and larger."""
@@ -76,6 +84,22 @@ def window_rows(
     return _swept(settings, WINDOWS, {**AUTO, "streams": 2}, temps, report, out, mixed=True)
 
 
+def turn_rows(
+    settings: Settings, report: Report = lambda done, what: None, *, out: Path | None = None
+) -> dict[str, Any]:
+    """The same for a draft that names no outcomes, without a tap: "auto" has it work in turns with the target."""
+    temps = (replace(settings, temp=temp) for temp in (0.0, 1.0))
+    auto = {**AUTO, "streams": 2, "predictor": "draft"}
+    return _swept(settings, TURNS, auto, temps, report, out, mixed=True, draft=Nameless)
+
+
+class Nameless(Wrapped):
+    """A draft that has no idea of what is to come."""
+
+    def glue(self, tokens: Sequence[int], candidates: int) -> None:
+        self._draft.glue(tokens, 0)
+
+
 def _swept(
     settings: Settings,
     fixed: Mapping[str, Mapping[str, Any]],
@@ -84,6 +108,7 @@ def _swept(
     report: Report,
     out: Path | None,
     mixed: bool = False,
+    draft: Callable[[Draft], Draft] = lambda draft: draft,
 ) -> dict[str, Any]:
     blas.set_threads(1)
     rows: list[dict[str, Any]] = []
@@ -96,7 +121,7 @@ def _swept(
             key = _key(point, mixed)
             if not any(key.items() <= row.items() for row in rows):
                 label = f"{point.params / 1e6:.0f} M, {point.target_ms:g} and {point.pass_ms:g} ms, T {point.temp:g}"
-                rows.append(key | _measured(lab, {**fixed, "auto": auto}, turns.told(report, done, label)))
+                rows.append(key | _measured(lab, {**fixed, "auto": auto}, turns.told(report, done, label), draft))
                 journal.add(rows[-1:])
             done += answers(fixed, settings)
     finally:
@@ -134,7 +159,12 @@ def _whole(row: Mapping[str, Any]) -> dict[str, Any]:
     return dict(row)
 
 
-def _measured(lab: Lab, asked: Mapping[str, Mapping[str, Any]], report: Callable[[int, str], None]) -> dict[str, Any]:
+def _measured(
+    lab: Lab,
+    asked: Mapping[str, Mapping[str, Any]],
+    report: Callable[[int, str], None],
+    draft: Callable[[Draft], Draft],
+) -> dict[str, Any]:
     """One setting of the lab. First all of them; then "auto" and the fastest, in closer turns and on other prompts: the
     fastest of many on a few prompts is a lucky one, and remains it on the same. And in the same way a hybrid and the
     better of its parts.
@@ -144,7 +174,7 @@ def _measured(lab: Lab, asked: Mapping[str, Mapping[str, Any]], report: Callable
     with ExitStack() as stack:
         stack.enter_context(lab.cores.for_target())
         engines = {
-            name: stack.enter_context(lab.engine(lab.draft_for(options), **{**_SAFE, **options}))
+            name: stack.enter_context(lab.engine(lab.draft_for(options, draft), **{**_SAFE, **options}))
             for name, options in asked.items()
         }
         engines["auto"].calibrate(sampling=lab.sampling)

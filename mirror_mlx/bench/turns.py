@@ -101,8 +101,10 @@ class Lab:
             **options,
         )  # fmt: skip
 
-    def draft_for(self, options: Mapping[str, Any]) -> Draft | None:
-        return None if options["mode"] == "ar" else self.draft()
+    def draft_for(
+        self, options: Mapping[str, Any], wrap: Callable[[Draft], Draft] = lambda draft: draft
+    ) -> Draft | None:
+        return None if options["mode"] == "ar" else wrap(self.draft())
 
     def costs(self, **options: Any) -> Costs:
         """What calibration finds now."""

@@ -27,7 +27,8 @@ Is mode "auto" ever worse than plain decoding? Drafts that are wrong, that guess
 die in each fiftieth step decode beside plain decoding, in turn, on the lab's pair (--params, --target-ms, --pass-ms)
 and on the pair as it is. With --sweep: how close is it to the best fixed setting, over targets, paces of the draft,
 temperatures and prompts, and how far is the throughput model off? With --windows: only windows differ, on prompts of
-both kinds. Every token is compared with plain decoding.
+both kinds; with --turns the same for a draft that works in turns with the target, never beside it. Every token is
+compared with plain decoding.
 """
 _HOSTILE = (
     ("draft", "draft", "{}"), ("params", "target, parameters", "{:,}"), ("target_ms", "ms", "{:g}"),
@@ -53,6 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     which = group.add_mutually_exclusive_group()
     which.add_argument("--sweep", action="store_true", help="beside fixed settings, over sizes, paces, temperatures")
     which.add_argument("--windows", action="store_true", help="beside windows of one length, greedy and sampled")
+    which.add_argument("--turns", action="store_true", help="the same, draft and target in turns")
     add_counts(
         group,
         ("--limit", 4, "at most so many prompts"),
@@ -69,7 +71,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_prompts(group)
     group.add_argument(
-        "--out", metavar="DIR", help="with --sweep, --windows: keep each setting when it is measured, and go on there"
+        "--out",
+        metavar="DIR",
+        help="with --sweep, --windows, --turns: keep each setting when it is measured, and go on there",
     )
     group.add_argument("--json", action="store_true", help="one JSON object with every figure")
 
@@ -79,19 +83,30 @@ def run(args: argparse.Namespace) -> int:
     with redirect_stdout(sys.stderr), flags.in_flags(vars(args)), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from mirror_mlx.bench.auto import hostile_rows
-        from mirror_mlx.bench.choices import FIXED, WINDOWS, answers, points, sweep_rows, window_rows
+        from mirror_mlx.bench.choices import (
+            FIXED,
+            TURNS,
+            WINDOWS,
+            answers,
+            points,
+            sweep_rows,
+            turn_rows,
+            window_rows,
+        )
         from mirror_mlx.bench.hostile import KINDS
         from mirror_mlx.bench.turns import Settings
 
         settings = settings_from(args, Settings)
         measure, count = hostile_rows, 2 * len(KINDS) * 2 * settings.limit * settings.rounds
-        if args.out is not None and not (args.sweep or args.windows):
-            raise UsageError("--out keeps the settings of --sweep and --windows: choose one of them")
+        if args.out is not None and not (args.sweep or args.windows or args.turns):
+            raise UsageError("--out keeps the settings of --sweep, --windows and --turns: choose one of them")
         out = None if args.out is None else Path(args.out).expanduser()
         if args.sweep:
             measure, count = partial(sweep_rows, out=out), len(list(points(settings))) * answers(FIXED, settings)
         elif args.windows:
             measure, count = partial(window_rows, out=out), 2 * answers(WINDOWS, settings)
+        elif args.turns:
+            measure, count = partial(turn_rows, out=out), 2 * answers(TURNS, settings)
         with progress(count) as report:
             found = rounded(measure(settings, report))
     rows, columns = (found["drafts"], _HOSTILE) if "drafts" in found else (_planned(found["settings"]), _SWEEP)

@@ -3,18 +3,20 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from math import inf
-from statistics import fmean
+from statistics import NormalDist, fmean
 
 from mirror_mlx.messages import PREDICTORS, Predictor, first_pass
 from mirror_mlx.tuning.costs import Way, trusted
 from mirror_mlx.tuning.ease import Ease, eased
 from mirror_mlx.tuning.policy import Probed, Stepped
-from mirror_mlx.tuning.running import Acceptance, Confidence, Ranks, Streams, alive, outcomes
+from mirror_mlx.tuning.running import Acceptance, Apart, Confidence, Ranks, Streams, alive, outcomes, shift
+from mirror_mlx.tuning.stopping import Kinds
 from mirror_mlx.tuning.throughput import Setting
 
 _LONGEST = 16  # proposals of a window, most often
 _ANSWER, _WEIGHT = 512.0, 0.25  # tokens of an answer, before there was one, and how many answers that counts for
 _KEEP = 0.9  # of the answers before, with each newer one
+_KINDS = [NormalDist().inv_cdf((at + 0.5) / 8) for at in range(8)]  # of windows: equally many of each
 _HOPE = 1.08  # times: calibration compares few, and what is taken for too bad is never tried, nor found to be better
 
 
@@ -36,6 +38,9 @@ class Chance:
 
     def alive(self, count: int) -> Sequence[float]:
         return alive(self._rates, count)
+
+    def windows(self, count: int) -> Kinds:
+        return [self.alive(count)]
 
     def filled(self) -> float:
         return 1.0
@@ -70,8 +75,9 @@ class Believed:
         proposer: "_Proposer",
         answer: Callable[[], float],
         guessed: Callable[[], float],
+        windows: Callable[[int], Kinds],
     ) -> None:
-        self.alive, self.hits, self.answer, self.guessed = alive, hits, answer, guessed
+        self.alive, self.hits, self.answer, self.guessed, self.windows = alive, hits, answer, guessed, windows
         self.filled = proposer.filled
         self.backup = proposer.backup
 
@@ -96,6 +102,8 @@ class Beliefs:
         }  # fmt: skip
         self._ease = Ease()
         self._lists: dict[tuple[int, int, float], list[float]] = {}  # by streams taken at their word, and first pass
+        self._kinds: dict[tuple[int, int, float], list[list[float]]] = {}  # the same for windows told apart
+        self._apart = {trusted(way): Apart() for way in (*ways, (0, False))}
         self._sure = {trusted(way): Confidence() for way in (*ways, (0, False))}
         self._ranks: dict[Predictor, Ranks] = {predictor: Ranks() for predictor in PREDICTORS}
         self._guessed = {way: Acceptance(min(0.95, _HOPE * usual)) for way in ways}
@@ -108,23 +116,38 @@ class Beliefs:
         hits, guesses = self._ranks[setting.predictor].hits, partial(self._guesses, setting.way)
         if ease:  # what is easy to propose is easy to foresee
             hits, guesses = partial(_eased, hits, ease), partial(_eased, guesses, ease)
-        return Believed(partial(self._alive, setting, ease), hits, self._proposer, self._answer, guesses)
+        windows = partial(self._windows, setting, ease)
+        return Believed(partial(self._alive, setting, ease), hits, self._proposer, self._answer, guesses, windows)
+
+    def _windows(self, setting: Setting, ease: float, count: int) -> Kinds:
+        """What holds on average is as `_alive` has it, whatever windows there are."""
+        spread = self._apart[trusted(setting.way)].spread
+        if not spread:
+            return [self._alive(setting, ease, count)]
+        key = trusted(setting.way), first_pass(setting.length, 1 + trusted(setting.way)), ease
+        if len((found := self._kinds.get(key, [[]]))[0]) < count:
+            usual, rates = self._alive(setting, ease, count), self._rates(setting.way, setting.length, count)
+            each = [alive([eased(rate, ease + spread * by) for rate in rates], count) for by in _KINDS]
+            by_place = [usual[place] / max(fmean(one[place] for one in each), 1e-9) for place in range(count)]
+            found = [[min(1.0, share * by) for share, by in zip(one, by_place, strict=True)] for one in each]
+            self._kinds[key] = found
+        return found
 
     def _alive(self, setting: Setting, ease: float, count: int) -> Sequence[float]:
         """The same list serves many settings: a decision looks at a hundred of them."""
         streams = trusted(setting.way)
         key = streams, first_pass(setting.length, 1 + streams), ease
         if len(found := self._lists.get(key, [])) < count:
-            rates = self._rates(setting, max(count, _LONGEST))
+            rates = self._rates(setting.way, setting.length, max(count, _LONGEST))
             self._lists[key] = found = alive([eased(rate, ease) for rate in rates], len(rates))
         return found[:count]
 
-    def _rates(self, setting: Setting, count: int) -> list[float]:
-        """How often each of so many proposals of a window that is made like this holds on the whole."""
-        streams = trusted(setting.way)
+    def _rates(self, way: Way, length: int, count: int) -> list[float]:
+        """How often each of so many proposals of a window of this length holds on the whole."""
+        streams = trusted(way)
         if streams not in self._streams:
             return self._main.rates(count)
-        return self._streams[streams].rates(first_pass(setting.length, 1 + streams), count)
+        return self._streams[streams].rates(first_pass(length, 1 + streams), count)
 
     @property
     def ease(self) -> float:
@@ -134,12 +157,14 @@ class Beliefs:
     def verified(self, setting: Setting, length: int, accepted: int, confidences: Sequence[float]) -> None:
         """A window's proposals were compared, which was made like this."""
         beyond = self._beyond(setting.way, length, confidences)
-        self._ease.saw(self._rates(setting, length + 1), outcomes(length, accepted, beyond))
+        self._ease.saw(self._rates(setting.way, setting.length, length + 1), outcomes(length, accepted, beyond))
 
     def proposed(self, setting: Setting, confidences: Sequence[float]) -> None:
         """A window is there, made like this, and not verified yet."""
         worth = self.sure(setting.way).worth
-        self._ease.proposed(self._rates(setting, len(confidences)), [worth(sure) for sure in confidences])
+        self._ease.proposed(
+            self._rates(setting.way, setting.length, len(confidences)), [worth(sure) for sure in confidences]
+        )
 
     def _beyond(self, way: Way, length: int, confidences: Sequence[float]) -> float | None:
         """How likely the first proposal was to hold that was cut off a window; None: none was."""
@@ -167,10 +192,13 @@ class Beliefs:
             self._proposer.saw(fact.length, fact.accepted)
         others = fact.by in ("lookup", "rest")  # not the draft's, or nobody says of which of its streams they are
         if (fact.length or fact.confidences) and not (others and self._drafts):
-            self._compared(made.way, made.length, fact.length, fact.accepted, fact.confidences)
+            self._compared(
+                made.way, made.length, fact.length, fact.accepted, fact.confidences, stopped=made.mode == "sd"
+            )
         streams, checked = fact.setting.way
         if checked and streams in self._streams and fact.checked[0]:
             self._lists.clear()
+            self._kinds.clear()
             self._streams[streams].checked(*fact.checked)
         if fact.guessed is not None and made.way in self._guessed and fact.length == made.length:
             self._guessed[made.way].counted(0, float(fact.guessed))
@@ -201,11 +229,21 @@ class Beliefs:
             self._proposer.saw(fact.length, fact.accepted)
         self._compared(fact.way, fact.length, fact.length, fact.accepted, fact.confidences)
 
-    def _compared(self, way: Way, asked: int, length: int, accepted: int, confidences: Sequence[float]) -> None:
-        """A window of so many proposals, where `asked` were asked for."""
+    def _compared(
+        self, way: Way, asked: int, length: int, accepted: int, confidences: Sequence[float], stopped: bool = False
+    ) -> None:
+        """A window of so many proposals, where `asked` were asked for. stopped: if there are fewer, those before the
+        next one were not likely to hold: of such windows as are longer it holds more often."""
         streams = trusted(way)
         beyond = self._beyond(way, length, confidences)
+        if confidences:
+            worth, rates = self._sure[streams].worth, self._rates(way, asked, len(confidences) + 1)
+            off = shift(rates, [worth(sure) for sure in confidences])
+            self._apart[streams].saw(off)
+            if beyond is None and length < asked and stopped:
+                beyond = eased(rates[length], off)
         self._lists.clear()
+        self._kinds.clear()
         if streams in self._streams:
             self._streams[streams].saw(first_pass(asked, 1 + streams), length, accepted, beyond)
         else:

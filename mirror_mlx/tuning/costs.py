@@ -69,9 +69,10 @@ class DraftCosts:
         """See `passes.brought`."""
         return brought(self.tokens, passes, window, self.checks)
 
-    def jit(self, length: int, rows: float = 0.0, window: int | None = None) -> float:
-        """A window drafted while the target waits, and as many rows of the last one with its first pass."""
-        passes = self.passes(length, window)
+    def jit(self, length: int, rows: float = 0.0, window: int | None = None, passes: float | None = None) -> float:
+        """A window drafted while the target waits, and as many rows of the last one with its first pass. passes: that
+        it has; None: as many as it takes."""
+        passes = self.passes(length, window) if passes is None else passes
         return passes * self.one.at(1) + (max(0.0, self.glue.at(rows) - self.one.at(1)) if passes and rows else 0.0)
 
 
@@ -87,6 +88,7 @@ class Costs:
     exchange  both hand-overs of a step
     drafts    by how the draft proposes; none: there is no draft, or it costs nothing
     more      factors on steps of speculation, by their kind: there is more to one than its parts
+    token     what one takes of late, which waiting for longer windows is weighed against; 0: it is not
     """
 
     plain: float
@@ -97,6 +99,7 @@ class Costs:
     exchange: float = 0.0
     drafts: Mapping[Way, DraftCosts] = field(default_factory=dict)
     more: Mapping[Kind, float] = field(default_factory=dict)
+    token: float = 0.0
 
     @classmethod
     def mean(cls, of: "Sequence[Costs]") -> "Costs":

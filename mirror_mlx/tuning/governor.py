@@ -25,6 +25,7 @@ from mirror_mlx.tuning.curve import Curve
 from mirror_mlx.tuning.doubt import Doubt
 from mirror_mlx.tuning.observed import Observed
 from mirror_mlx.tuning.policy import Account, Ask, Probed, Stepped
+from mirror_mlx.tuning.stopping import Stop, least
 from mirror_mlx.tuning.stretches import Stretches
 from mirror_mlx.tuning.suits import Suits
 from mirror_mlx.tuning.tally import Plained
@@ -110,10 +111,16 @@ class Governor:
         said, plain = self._best(), self.costs.plain
         return said.rate * plain if self._known and self._budget.may_try(plain, said.won(plain)) else 0.0
 
+    def _rescale(self) -> None:
+        self._observed.rescale(1 / self._expected.rate)
+
     def _best(self) -> Prediction:
         """Of what it had better do, from now on its wish. Most often it is near to what was best the last time."""
-        self._observed.rescale()
+        self._rescale()
         self._wish, said = finished(self._search(self._wish))
+        if self.parked and self._wish.mode == "sd":  # time is worth more once it is at work
+            self._observed.rescale(1 / said.rate)
+            self._wish, said = finished(self._search(self._wish))
         return said
 
     def _search(self, start: Setting) -> Search:
@@ -183,6 +190,14 @@ class Governor:
             self._rows = cutting.rows(self.costs, self._setting, belief, self._expected.rate)
         return cutting.enough(confidences, self._beliefs.sure(self._setting.way).worth, self._rows)
 
+    def stop(self, setting: Setting) -> Stop | None:
+        """See `stopping`."""
+        draft = self.costs.drafts.get(setting.way)
+        if draft is None or setting.mode != "sd":
+            return None
+        alive = self._beliefs.of(setting, self._beliefs.ease).alive(setting.length)
+        return Stop(self._beliefs.sure(setting.way).now, least(self.costs, draft, setting.length, alive))
+
     # Facts.
 
     def patience(self, setting: Setting) -> float | None:
@@ -208,7 +223,7 @@ class Governor:
         if fact.passed and fact.setting.way in self.costs.drafts:
             self._known = True
             self._observed.passed(fact.setting.way, fact.passed)
-        self._observed.rescale()  # what has made a device slow is not to count twice
+        self._rescale()  # what has made a device slow is not to count twice
         if not fact.ends:
             expected = predict(self._observed.during(fact), fact.setting, self._beliefs.of(fact.setting))
             self._observed.lasted(fact, expected.hit if fact.source in HITS else expected.miss)
@@ -239,7 +254,7 @@ class Governor:
 
     def _judge(self, other: Setting | None = None) -> None:
         """Is it worth it, and is there something better? other: was done, and is known better now."""
-        self._observed.rescale()
+        self._rescale()
         self._expected = self._said(self._setting)
         better = other is not None and self._rate_of(other) > self._expected.rate
         if better or self.gain < 1.0 or self._since in _EARLY:
@@ -282,7 +297,7 @@ class Governor:
         self._stretches.ended()
         if not self.parked:
             before = self.costs.plain
-            self._observed.rescale()
+            self._rescale()
             # What steps since the last time were compared with has become this meanwhile.
             self._budget.revalue(unchecked * (before - self.costs.plain) / 2, self.costs.plain)
             self._judge()

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from mirror_mlx.tuning.governor import Governor
 from mirror_mlx.tuning.policy import Account, Ask, Probed, Stepped
+from mirror_mlx.tuning.stopping import Stop
 from mirror_mlx.tuning.tally import Plained
 from mirror_mlx.tuning.throughput import Setting
 
@@ -58,6 +59,9 @@ class Moving:
 
     def waits(self, setting: Setting) -> float:
         return self._active.waits(setting)
+
+    def stop(self, setting: Setting) -> Stop | None:
+        return self._active.stop(setting)
 
     def patience(self, setting: Setting) -> float | None:
         return self._active.patience(setting)

@@ -43,7 +43,8 @@ class Observed:
         self._hindered = Ratio(costs.slower)  # a plain token beside the draft ÷ alone
         self._slower = Shape(Curve.of({1: costs.slower}))  # what a verification takes beside the draft ÷ alone
 
-    def rescale(self) -> None:
+    def rescale(self, token: float = 0.0) -> None:
+        """token: see `Costs`."""
         base, slow = self._base, self._draft.value
         drafts = {
             way: replace(
@@ -55,8 +56,7 @@ class Observed:
         slow = self._target.value
         self.costs = replace(
             base, plain=base.plain * self._plain_now, verify=self._shape.curve.scaled(slow), tap=base.tap * slow,
-            slower=self._slower.curve.at(1), drafts=drafts,
-            more=self._more,
+            slower=self._slower.curve.at(1), drafts=drafts, more=self._more, token=token,
         )  # fmt: skip
 
     @property

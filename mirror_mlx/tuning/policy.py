@@ -6,6 +6,7 @@ from typing import NamedTuple, Protocol
 
 from mirror_mlx.messages import HITS, Source
 from mirror_mlx.tuning.costs import Way
+from mirror_mlx.tuning.stopping import Stop
 from mirror_mlx.tuning.tally import Plained
 from mirror_mlx.tuning.throughput import Setting
 from mirror_mlx.tuning.worth import Worth
@@ -128,6 +129,10 @@ class Policy(Protocol):
     def enough(self, confidences: Sequence[float]) -> int:
         """How many proposals of a window are worth verifying."""
 
+    def stop(self, setting: Setting) -> Stop | None:
+        """When a window that was asked for in this setting is long enough where the target waits for it; None: when it
+        is as long as the setting says."""
+
     def waits(self, setting: Setting) -> float | None:
         """Seconds to wait for the first window, which the draft was asked for in this setting, until the text goes on
         plainly meanwhile; None: as long as it takes."""
@@ -180,6 +185,9 @@ class Fixed:
 
     def enough(self, confidences: Sequence[float]) -> int:
         return len(confidences)
+
+    def stop(self, setting: Setting) -> Stop | None:
+        return None
 
     def waits(self, setting: Setting) -> float | None:
         return None

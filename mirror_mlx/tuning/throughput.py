@@ -8,11 +8,13 @@ with `late` 0 a window after a miss is the backup's, which takes no time (SSD's 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf
+from statistics import fmean
 from typing import Literal, NamedTuple, Protocol
 
 from mirror_mlx.messages import Predictor, first_pass, spare
 from mirror_mlx.tuning.beside import Work
 from mirror_mlx.tuning.costs import Costs, DraftCosts, Kind, Way
+from mirror_mlx.tuning.stopping import Kinds, ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +121,9 @@ class Belief(Protocol):
     """What the text and the draft decide: see `running`."""
 
     def alive(self, count: int) -> Sequence[float]: ...
+    def windows(self, count: int) -> Kinds:
+        """The same for windows that the draft's own probabilities tell apart before they are verified."""
+
     def hits(self, count: float) -> float:
         """The share of outcomes among the first so many roots."""
 
@@ -183,8 +188,10 @@ def _of_parts(costs: Costs, setting: Setting, belief: Belief, alive: Sequence[fl
         step = filled * costs.verify.at(setting.length + 1) + (1 - filled) * costs.verify.at(1)
         return Prediction(step, 1 + filled * sum(alive), miss=step)
     if setting.mode == "sd":
-        tokens = 1 + sum(alive[: setting.late])
-        step = costs.verify.at(setting.late + 1) + draft.jit(setting.late, tokens) + costs.exchange
+        ended = ends(costs, draft, setting.late, alive, belief.windows(setting.late) if costs.token else ())
+        tokens = 1 + fmean(one.held for one in ended)
+        verify, passes = fmean(costs.verify.at(one.length + 1) for one in ended), fmean(one.passes for one in ended)
+        step = verify + draft.jit(setting.late, tokens, passes=passes) + costs.exchange
         return Prediction(step, tokens, miss=step)
     return _mirror(costs, draft, setting, belief, alive)
 
