@@ -6,7 +6,8 @@ import resource
 import threading
 import time
 from collections import Counter
-from itertools import pairwise
+from itertools import accumulate, pairwise
+from operator import mul
 
 import mlx.core as mx
 import pytest
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 
 import mirror_mlx
 from mirror_mlx import auto
+from mirror_mlx.bench.choices import Nameless
 from mirror_mlx.bench.hostile import KINDS, hostile
 from mirror_mlx.calibration import Found, kept
 from mirror_mlx.draft import AutoregressiveDraft, ScriptedDraft, StreamingDraft
@@ -27,7 +29,8 @@ from mirror_mlx.lookup import PromptLookup
 from mirror_mlx.sampling import Sampling
 from mirror_mlx.tuning.costs import Costs, DraftCosts
 from mirror_mlx.tuning.curve import Curve
-from mirror_mlx.tuning.policy import Account, Ask
+from mirror_mlx.tuning.policy import Account, Ask, Fixed
+from mirror_mlx.tuning.stopping import Stop
 from mirror_mlx.tuning.throughput import Setting
 
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6]
@@ -77,6 +80,10 @@ class Whim:
 
     def patience(self, setting):
         return self._random.choice([None, 1.0])
+
+    def stop(self, setting):
+        least = [self._random.random() for _ in range(setting.length + 1)]
+        return self._random.choice([None, Stop(lambda sure: sure, least)])
 
     def verified(self, length, accepted, confidences):
         assert accepted <= length
@@ -176,6 +183,7 @@ def test_a_window_that_reaches_to_the_end_is_said_to(stopped):
     """By what was asked for, or by the text's own end."""
     model, whim = zoo.tiny("qwen3"), Whim(3)
     whim.ask, whim.opening, whim.enough = lambda: Ask(Setting("mirror", 3, 3, 16, "draft")), lambda prompt: None, len
+    whim.stop = lambda setting: None
     wanted = plain(model)
     proposed = [token for place, token in enumerate(wanted) if place % 4]  # the others are the target's own
     last = max(proposed[:-8], key=wanted.index)
@@ -354,6 +362,36 @@ def told(engine, found):
 def right_draft(model):
     text = PROMPT + plain(model, count=200)
     return ScriptedDraft(lambda context: text[len(context)] if len(context) < len(text) else 0)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_windows_of_which_the_draft_is_unsure_end_early(temperature):
+    class Stops(Fixed):
+        def stop(self, setting):
+            return Stop(lambda sure: sure, [0.0, 0.05, 0.05, 0.05, 0.05, 0.0])
+
+    model, sampling = zoo.tiny("qwen3"), Sampling(temperature=temperature, seed=3)
+    draft, policy = AutoregressiveDraft(zoo.tiny("qwen3", seed=1)), Stops(Setting("sd", 5, 5))
+    with whimsical(Engine(model, draft=draft, mode="sd"), policy) as engine:
+        assert said(engine, sampling) == plain(model, sampling)
+        windows = [step.window for step in engine.trace.steps[1:-3]]
+    lengths = Counter(len(window.tokens) for window in windows)
+    assert lengths[5] < sum(lengths.values())
+    for window in windows:
+        alive = list(accumulate(window.confidences, mul))
+        assert all(share >= 0.05 for share in alive[:-1]), "what is unlikely to hold is not gone on with"
+
+
+def test_a_draft_that_names_no_outcomes_works_in_turns(monkeypatch, tmp_path):
+    monkeypatch.setenv("MIRROR_MLX_CACHE", str(tmp_path))
+    model = zoo.tiny("qwen3")
+    draft = Nameless(AutoregressiveDraft(zoo.tiny("qwen3", seed=1)))
+    with Engine(model, draft=draft, mode="auto", predictor="draft") as engine:
+        engine.calibrate()
+        found, reach = engine.calibration
+        assert found.costs.drafts
+        assert reach.predictors == []
+        assert said(engine) == plain(model)
 
 
 def test_it_speculates_where_that_is_cheap_and_says_so(monkeypatch):
