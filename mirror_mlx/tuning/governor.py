@@ -8,8 +8,8 @@
 A stretch tells what plain decoding takes now: a load on the target's device slows both, and is no reason to park. What
 was lost to plain decoding is kept account of, and bounds what may be tried. Speculation that lasts is interrupted by a
 short stretch now and then, the more rarely the more it brings: what it is compared with is measured too. Windows are
-longer or shorter than was decided while the text is easier or harder than it is on the whole; in turns each ends when it
-becomes unlikely to hold.
+longer or shorter than was decided while the text is easier or harder than it is on the whole; in turns each ends once
+it is unlikely to hold.
 """
 
 from collections.abc import Mapping, Sequence
