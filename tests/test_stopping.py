@@ -1,5 +1,6 @@
 """Windows that end early: what that is worth, what the throughput model makes of it, what a governor learns of it."""
 
+import random
 from dataclasses import replace
 from itertools import accumulate
 from operator import mul
@@ -38,16 +39,15 @@ class Two(Chance):
     st.floats(0.05, 0.99), st.floats(0.05, 0.99), st.integers(1, 15), st.floats(0.5, 60), st.floats(1, 100),
     st.floats(1, 3),
 )  # fmt: skip
-def test_nobody_loses_by_windows_that_end_early(easy, hard, length, one, token, tokens):
-    """Tokens brought, less what the time is worth: one pass more or less would never be better."""
+def test_windows_end_with_a_proposal_at_least_and_hard_ones_first(easy, hard, length, one, token, tokens):
     costs = replace(worlds.costs(one=one, plain=20.0, tokens=tokens), token=token)
     draft, belief = costs.drafts[WAY], Two(easy, hard)
-    alive, kinds = belief.alive(length), belief.windows(length)
-    found = ends(costs, draft, length, alive, kinds)
+    alive = belief.alive(length)
+    found = ends(costs, draft, length, alive, belief.windows)
     assert len(found) == 2
     assert all(1 <= end.length <= length and end.passes <= draft.passes(length) for end in found)
     assert found[0].length >= found[1].length or easy <= hard
-    assert ends(replace(costs, token=0.0), draft, length, alive, kinds)[0].length == length
+    assert ends(replace(costs, token=0.0), draft, length, alive, belief.windows)[0].length == length
 
 
 def test_the_less_a_token_takes_the_likelier_a_window_has_to_hold():
@@ -69,7 +69,7 @@ def test_windows_that_end_early_are_expected_to_bring_more():
     assert rate(14, 1 / fixed) > 1.05 * fixed
 
 
-def test_without_a_draft_that_tells_windows_apart_nothing_ends_early():
+def test_windows_end_early_in_turns_alone():
     governor = Governor(COSTS, Reach(8), {WAY: 0.7})
     setting = Setting("sd", 8, 8)
     assert not governor.stop(setting).at([])
@@ -77,9 +77,10 @@ def test_without_a_draft_that_tells_windows_apart_nothing_ends_early():
     assert governor.stop(replace(setting, way=(2, False))) is None, "a way of which nothing is known"
 
 
-def step(confidences, accepted, length=None):
-    length = len(confidences) if length is None else length
-    return Stepped(Setting("sd", 8, 8), length, accepted, target=20.0, whole=50.0, confidences=confidences, by="jit")
+def step(confidences, accepted):
+    return Stepped(
+        Setting("sd", 8, 8), len(confidences), accepted, target=20.0, whole=50.0, confidences=confidences, by="jit"
+    )
 
 
 def test_how_far_apart_windows_are_is_learnt_from_what_the_draft_says():
@@ -111,8 +112,6 @@ def test_what_a_window_has_not_come_to_is_not_taken_for_as_good_as_what_others_h
 @pytest.mark.parametrize("seed", range(3))
 def test_in_turns_a_governor_ends_hard_windows_early_and_is_faster_for_it(seed):
     """Half of the windows are hard, and the draft knows which."""
-    import random
-
     rng, costs = random.Random(seed), worlds.costs(one=10.0, plain=20.0, tokens=1.0, rows=0.005)
 
     def played(policy_stop, length):
@@ -128,17 +127,8 @@ def test_in_turns_a_governor_ends_hard_windows_early_and_is_faster_for_it(seed):
             held = next((at for at in range(made) if rng.random() > rate), made)
             whole = costs.verify.at(made + 1) + 10.0 * made
             governor.verified(made, held, [rate] * made)
-            governor.stepped(
-                Stepped(
-                    setting,
-                    made,
-                    held,
-                    target=costs.verify.at(made + 1),
-                    whole=whole,
-                    confidences=[rate] * made,
-                    by="jit",
-                )
-            )
+            target = costs.verify.at(made + 1)
+            governor.stepped(Stepped(setting, made, held, target, whole, confidences=[rate] * made, by="jit"))
             tokens, ms = tokens + held + 1, ms + whole
         return tokens / ms
 

@@ -80,17 +80,20 @@ def window_rows(
 ) -> dict[str, Any]:
     """The same for windows of different lengths, at one size and pace, on prompts of both kinds in turn. "auto" has the
     same streams as they have."""
-    temps = (replace(settings, temp=temp) for temp in (0.0, 1.0))
-    return _swept(settings, WINDOWS, {**AUTO, "streams": 2}, temps, report, out, mixed=True)
+    return _swept(settings, WINDOWS, {**AUTO, "streams": 2}, _temperatures(settings), report, out, mixed=True)
 
 
 def turn_rows(
     settings: Settings, report: Report = lambda done, what: None, *, out: Path | None = None
 ) -> dict[str, Any]:
     """The same for a draft that names no outcomes, without a tap: "auto" has it work in turns with the target."""
-    temps = (replace(settings, temp=temp) for temp in (0.0, 1.0))
     auto = {**AUTO, "streams": 2, "predictor": "draft"}
-    return _swept(settings, TURNS, auto, temps, report, out, mixed=True, draft=Nameless)
+    return _swept(settings, TURNS, auto, _temperatures(settings), report, out, mixed=True, draft_as=Nameless)
+
+
+def _temperatures(settings: Settings) -> Iterator[Settings]:
+    """Greedily, and sampled."""
+    return (replace(settings, temp=temp) for temp in (0.0, 1.0))
 
 
 class Nameless(Wrapped):
@@ -108,7 +111,7 @@ def _swept(
     report: Report,
     out: Path | None,
     mixed: bool = False,
-    draft: Callable[[Draft], Draft] = lambda draft: draft,
+    draft_as: Callable[[Draft], Draft] | None = None,
 ) -> dict[str, Any]:
     blas.set_threads(1)
     rows: list[dict[str, Any]] = []
@@ -117,11 +120,11 @@ def _swept(
     done = 0
     try:
         for point in asked:
-            lab = Lab(point, mixed, more=_LATER * point.limit)
+            lab = Lab(point, mixed, more=_LATER * point.limit, draft_as=draft_as)
             key = _key(point, mixed)
             if not any(key.items() <= row.items() for row in rows):
                 label = f"{point.params / 1e6:.0f} M, {point.target_ms:g} and {point.pass_ms:g} ms, T {point.temp:g}"
-                rows.append(key | _measured(lab, {**fixed, "auto": auto}, turns.told(report, done, label), draft))
+                rows.append(key | _measured(lab, {**fixed, "auto": auto}, turns.told(report, done, label)))
                 journal.add(rows[-1:])
             done += answers(fixed, settings)
     finally:
@@ -159,12 +162,7 @@ def _whole(row: Mapping[str, Any]) -> dict[str, Any]:
     return dict(row)
 
 
-def _measured(
-    lab: Lab,
-    asked: Mapping[str, Mapping[str, Any]],
-    report: Callable[[int, str], None],
-    draft: Callable[[Draft], Draft],
-) -> dict[str, Any]:
+def _measured(lab: Lab, asked: Mapping[str, Mapping[str, Any]], report: Callable[[int, str], None]) -> dict[str, Any]:
     """One setting of the lab. First all of them; then "auto" and the fastest, in closer turns and on other prompts: the
     fastest of many on a few prompts is a lucky one, and remains it on the same. And in the same way a hybrid and the
     better of its parts.
@@ -174,7 +172,7 @@ def _measured(
     with ExitStack() as stack:
         stack.enter_context(lab.cores.for_target())
         engines = {
-            name: stack.enter_context(lab.engine(lab.draft_for(options, draft), **{**_SAFE, **options}))
+            name: stack.enter_context(lab.engine(lab.draft_for(options), **{**_SAFE, **options}))
             for name, options in asked.items()
         }
         engines["auto"].calibrate(sampling=lab.sampling)

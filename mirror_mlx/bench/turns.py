@@ -65,12 +65,15 @@ class Lab:
 
     mixed  prompts of both kinds, in turn
     more   beside the settings' `limit`, so many prompts that are asked later; where there are no more, the same
+    draft_as  what the pair's draft is made
 
     asked  all prompts, as tokens; first: which of them those are that `limit` says
     """
 
-    def __init__(self, settings: Settings, mixed: bool = False, more: int = 0) -> None:
-        self.settings = settings
+    def __init__(
+        self, settings: Settings, mixed: bool = False, more: int = 0, draft_as: Callable[[Draft], Draft] | None = None
+    ) -> None:
+        self.settings, self._as = settings, draft_as
         self.cores = Cores()
         self.pair = pairs.load(settings.model, settings.draft_model)
         count = settings.limit + more
@@ -101,10 +104,8 @@ class Lab:
             **options,
         )  # fmt: skip
 
-    def draft_for(
-        self, options: Mapping[str, Any], wrap: Callable[[Draft], Draft] = lambda draft: draft
-    ) -> Draft | None:
-        return None if options["mode"] == "ar" else wrap(self.draft())
+    def draft_for(self, options: Mapping[str, Any]) -> Draft | None:
+        return None if options["mode"] == "ar" else self.draft()
 
     def costs(self, **options: Any) -> Costs:
         """What calibration finds now."""
@@ -115,7 +116,8 @@ class Lab:
     def draft(self) -> Draft:
         """The pair's, paced, on weights of its own: each engine closes its draft."""
         found = pairs.load(self.settings.model, self.settings.draft_model).draft
-        return PacedDraft(found, Pace(self.settings.pass_ms / 1e3))
+        paced = PacedDraft(found, Pace(self.settings.pass_ms / 1e3))
+        return self._as(paced) if self._as else paced
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,11 @@ from math import inf
 from statistics import NormalDist, fmean
 
 from mirror_mlx.messages import PREDICTORS, Predictor, first_pass
+from mirror_mlx.tuning.apart import Apart, shift
 from mirror_mlx.tuning.costs import Way, trusted
 from mirror_mlx.tuning.ease import Ease, eased
 from mirror_mlx.tuning.policy import Probed, Stepped
-from mirror_mlx.tuning.running import Acceptance, Apart, Confidence, Ranks, Streams, alive, outcomes, shift
+from mirror_mlx.tuning.running import Acceptance, Confidence, Ranks, Streams, alive, outcomes
 from mirror_mlx.tuning.stopping import Kinds
 from mirror_mlx.tuning.throughput import Setting
 
@@ -17,6 +18,8 @@ _LONGEST = 16  # proposals of a window, most often
 _ANSWER, _WEIGHT = 512.0, 0.25  # tokens of an answer, before there was one, and how many answers that counts for
 _KEEP = 0.9  # of the answers before, with each newer one
 _KINDS = [NormalDist().inv_cdf((at + 0.5) / 8) for at in range(8)]  # of windows: equally many of each
+_Made = tuple[int, int, float]
+"""What decides how often a window's proposals hold: streams taken at their word, proposals of its first pass, ease."""
 _HOPE = 1.08  # times: calibration compares few, and what is taken for too bad is never tried, nor found to be better
 
 
@@ -101,8 +104,8 @@ class Beliefs:
             for streams, exact in ways if streams and not exact
         }  # fmt: skip
         self._ease = Ease()
-        self._lists: dict[tuple[int, int, float], list[float]] = {}  # by streams taken at their word, and first pass
-        self._kinds: dict[tuple[int, int, float], list[list[float]]] = {}  # the same for windows told apart
+        self._lists: dict[_Made, list[float]] = {}
+        self._kinds: dict[_Made, list[list[float]]] = {}  # the same for windows told apart
         self._apart = {trusted(way): Apart() for way in (*ways, (0, False))}
         self._sure = {trusted(way): Confidence() for way in (*ways, (0, False))}
         self._ranks: dict[Predictor, Ranks] = {predictor: Ranks() for predictor in PREDICTORS}
@@ -121,10 +124,7 @@ class Beliefs:
 
     def _windows(self, setting: Setting, ease: float, count: int) -> Kinds:
         """What holds on average is as `_alive` has it, whatever windows there are."""
-        spread = self._apart[trusted(setting.way)].spread
-        if not spread:
-            return [self._alive(setting, ease, count)]
-        key = trusted(setting.way), first_pass(setting.length, 1 + trusted(setting.way)), ease
+        key, spread = _made(setting, ease), self._apart[trusted(setting.way)].spread
         if len((found := self._kinds.get(key, [[]]))[0]) < count:
             usual, rates = self._alive(setting, ease, count), self._rates(setting.way, setting.length, count)
             each = [alive([eased(rate, ease + spread * by) for rate in rates], count) for by in _KINDS]
@@ -135,12 +135,16 @@ class Beliefs:
 
     def _alive(self, setting: Setting, ease: float, count: int) -> Sequence[float]:
         """The same list serves many settings: a decision looks at a hundred of them."""
-        streams = trusted(setting.way)
-        key = streams, first_pass(setting.length, 1 + streams), ease
+        key = _made(setting, ease)
         if len(found := self._lists.get(key, [])) < count:
             rates = self._rates(setting.way, setting.length, max(count, _LONGEST))
             self._lists[key] = found = alive([eased(rate, ease) for rate in rates], len(rates))
         return found[:count]
+
+    def _learns(self) -> None:
+        """What holds is not what it was."""
+        self._lists.clear()
+        self._kinds.clear()
 
     def _rates(self, way: Way, length: int, count: int) -> list[float]:
         """How often each of so many proposals of a window of this length holds on the whole."""
@@ -197,8 +201,7 @@ class Beliefs:
             )
         streams, checked = fact.setting.way
         if checked and streams in self._streams and fact.checked[0]:
-            self._lists.clear()
-            self._kinds.clear()
+            self._learns()
             self._streams[streams].checked(*fact.checked)
         if fact.guessed is not None and made.way in self._guessed and fact.length == made.length:
             self._guessed[made.way].counted(0, float(fact.guessed))
@@ -242,13 +245,17 @@ class Beliefs:
             self._apart[streams].saw(off)
             if beyond is None and length < asked and stopped:
                 beyond = eased(rates[length], off)
-        self._lists.clear()
-        self._kinds.clear()
+        self._learns()
         if streams in self._streams:
             self._streams[streams].saw(first_pass(asked, 1 + streams), length, accepted, beyond)
         else:
             self._main.saw(length, accepted, beyond)
         self._sure[streams].saw(confidences[:length], accepted)
+
+
+def _made(setting: Setting, ease: float) -> _Made:
+    streams = trusted(setting.way)
+    return streams, first_pass(setting.length, 1 + streams), ease
 
 
 def _eased(of: Callable[..., float], ease: float, *asked: float) -> float:

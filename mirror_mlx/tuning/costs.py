@@ -69,10 +69,12 @@ class DraftCosts:
         """See `passes.brought`."""
         return brought(self.tokens, passes, window, self.checks)
 
-    def jit(self, length: int, rows: float = 0.0, window: int | None = None, passes: float | None = None) -> float:
-        """A window drafted while the target waits, and as many rows of the last one with its first pass. passes: that
-        it has; None: as many as it takes."""
-        passes = self.passes(length, window) if passes is None else passes
+    def jit(self, length: int, window: int | None = None) -> float:
+        """A window drafted while the target waits."""
+        return self.waited(self.passes(length, window))
+
+    def waited(self, passes: float, rows: float = 0.0) -> float:
+        """So many passes over a branch while the target waits, and as many rows of the last window with the first."""
         return passes * self.one.at(1) + (max(0.0, self.glue.at(rows) - self.one.at(1)) if passes and rows else 0.0)
 
 

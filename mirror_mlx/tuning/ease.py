@@ -16,7 +16,7 @@ from mirror_mlx.tuning.running import likelier, unsure
 _SPREADS = (0.0, 0.7, 1.4)  # of log odds, over all texts: guesses
 _LASTS = 0.9  # of it, with each window
 _KEEP = 0.99  # of what the guesses were worth, with each window
-_MOST = 3.0
+MOST = 3.0
 
 
 def eased(rate: float, ease: float) -> float:
@@ -52,7 +52,7 @@ class _Guess:
         if variance:
             variance = 1 / (1 / variance + sum(rate * (1 - rate) for rate in said))
             ease += variance * sum(one - rate for rate, one in zip(said, held, strict=True))
-        return min(max(ease, -_MOST), _MOST), variance, said
+        return min(max(ease, -MOST), MOST), variance, said
 
 
 class Ease:

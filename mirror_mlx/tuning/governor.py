@@ -193,8 +193,8 @@ class Governor:
 
     def stop(self, setting: Setting) -> Stop | None:
         """See `stopping`."""
-        draft = self.costs.drafts.get(setting.way)
-        if draft is None or setting.mode != "sd":
+        draft = self.costs.drafts.get(setting.way) if setting.mode == "sd" else None
+        if draft is None:
             return None
         alive = self._beliefs.of(setting, self._beliefs.ease).alive(setting.length)
         return Stop(self._beliefs.sure(setting.way).now, least(self.costs, draft, setting.length, alive))

@@ -3,14 +3,12 @@
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from math import log, sqrt
 
 from mirror_mlx.tuning.inverse import inverse
 
 _KEEP = 0.97
 """Of a count, each time there is a newer one: half of it is forgotten in 23."""
 _SURE = 0.995
-_MOST = 3.0  # log odds
 
 
 def alive(rates: Sequence[float], count: int) -> list[float]:
@@ -248,46 +246,6 @@ class Confidence:
     @classmethod
     def _bin(cls, sure: float) -> int:
         return sum(sure > bound for bound in cls._BOUNDS)
-
-
-def shift(rates: Sequence[float], likely: Sequence[float]) -> float:
-    """By how much the log odds of all that holds so often on the whole have to be higher for all of it to hold as often
-    as is likely. (To first order, and no more than 3.)
-
-    >>> round(shift([0.8, 0.8], [0.9, 0.9]), 2), shift([0.8], [0.8])
-    (0.59, 0.0)
-    """
-    pairs = [(unsure(rate), unsure(one)) for rate, one in zip(rates, likely, strict=False)]
-    off = sum(log(one / rate) for rate, one in pairs) / max(sum(1 - rate for rate, _ in pairs), 1e-9)
-    return min(max(off, -_MOST), _MOST)
-
-
-class Apart:
-    """How far apart windows are whose proposals hold more often and more seldom, as far as the draft's own
-    probabilities tell before they are verified.
-
-    spread  of log odds
-
-    >>> apart = Apart()
-    >>> for off in [1.0, -1.0] * 50:
-    ...     apart.saw(off)
-    >>> round(apart.spread, 1)
-    1.0
-    """
-
-    _KEEP = 0.98
-    _PRIOR, _WEIGHT = 0.5, 8.0
-
-    def __init__(self) -> None:
-        self._squares, self._count = self._WEIGHT * self._PRIOR**2, self._WEIGHT
-
-    def saw(self, off: float) -> None:
-        """A window. off: see `shift`."""
-        self._squares, self._count = self._KEEP * self._squares + off * off, self._KEEP * self._count + 1
-
-    @property
-    def spread(self) -> float:
-        return sqrt(self._squares / self._count)
 
 
 class Brought:

@@ -6,6 +6,7 @@ In turns, where the target waits for all of a window. Beside the target most pas
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import NamedTuple
 
 from mirror_mlx.tuning.costs import Costs, DraftCosts
@@ -30,10 +31,8 @@ class Stop:
 
     def at(self, confidences: Sequence[float]) -> bool:
         """Whether these proposals are enough, of each of which the draft is so sure."""
-        alive = 1.0
-        for sure in confidences:
-            alive *= self.worth(sure)
-        return len(confidences) < len(self.least) and alive < self.least[len(confidences)]
+        count = len(confidences)
+        return count < len(self.least) and prod(map(self.worth, confidences)) < self.least[count]
 
 
 def least(costs: Costs, draft: DraftCosts, length: int, alive: Sequence[float]) -> list[float]:
@@ -59,9 +58,11 @@ class End(NamedTuple):
     held: float
 
 
-def ends(costs: Costs, draft: DraftCosts, length: int, alive: Sequence[float], kinds: Kinds) -> list[End]:
-    """What windows of at most this length come to that the target waits for, by kind (see `throughput.Belief.windows`);
-    where nobody weighs that (see `Costs.token`) they are whole."""
+def ends(
+    costs: Costs, draft: DraftCosts, length: int, alive: Sequence[float], windows: Callable[[int], Kinds]
+) -> list[End]:
+    """What windows of at most this length come to that the target waits for, by kind (windows: see
+    `throughput.Belief`); where nobody weighs that (see `Costs.token`) they are whole."""
     enough = draft.passes(length)
     if not costs.token:
         return [End(enough, length, sum(alive[:length]))]
@@ -74,4 +75,4 @@ def ends(costs: Costs, draft: DraftCosts, length: int, alive: Sequence[float], k
             count = draft.brought(made, length)
         return End(made, count, sum(alive[:count]))
 
-    return [end(alive) for alive in kinds]
+    return [end(kind) for kind in windows(length)]

@@ -147,6 +147,7 @@ def predict(costs: Costs, setting: Setting, belief: Belief) -> Prediction:
     >>> from mirror_mlx.tuning.curve import Curve
     >>> class Sure:
     ...     def alive(self, count): return [0.8**i for i in range(1, count + 1)]
+    ...     def windows(self, count): return [self.alive(count)]
     ...     def hits(self, count): return 0.9
     ...     def guessed(self): return 0.0
     ...     def backup(self, count): return 0.0
@@ -188,10 +189,10 @@ def _of_parts(costs: Costs, setting: Setting, belief: Belief, alive: Sequence[fl
         step = filled * costs.verify.at(setting.length + 1) + (1 - filled) * costs.verify.at(1)
         return Prediction(step, 1 + filled * sum(alive), miss=step)
     if setting.mode == "sd":
-        ended = ends(costs, draft, setting.late, alive, belief.windows(setting.late) if costs.token else ())
+        ended = ends(costs, draft, setting.late, alive, belief.windows)
         tokens = 1 + fmean(one.held for one in ended)
         verify, passes = fmean(costs.verify.at(one.length + 1) for one in ended), fmean(one.passes for one in ended)
-        step = verify + draft.jit(setting.late, tokens, passes=passes) + costs.exchange
+        step = verify + draft.waited(passes, tokens) + costs.exchange
         return Prediction(step, tokens, miss=step)
     return _mirror(costs, draft, setting, belief, alive)
 
