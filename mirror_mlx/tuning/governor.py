@@ -119,7 +119,8 @@ class Governor:
         """Of what it had better do, from now on its wish. Most often it is near to what was best the last time."""
         self._rescale()
         self._wish, said = finished(self._search(self._wish))
-        if self.parked and self._wish.mode == "sd":  # time is worth more once it is at work
+        # Time is worth more once it is at work, and windows in turns end the sooner.
+        if self.parked and self._wish.mode == "sd" and said.rate > self._expected.rate:
             self._observed.rescale(1 / said.rate)
             self._wish, said = finished(self._search(self._wish))
         return said
