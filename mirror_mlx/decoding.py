@@ -290,6 +290,7 @@ class Decoding:
         length = self._room
         # Where a proposal has to come from a known law, whether it is kept must not depend on which it is.
         if window.confidences and self._sampling.coupled:
+            self._policy.proposed(window.confidences)
             length = min(length, self._policy.enough(window.confidences))
         return window.cut(max(length, 0))
 

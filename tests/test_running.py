@@ -13,7 +13,8 @@ from mirror_mlx.tuning.budget import Budget
 from mirror_mlx.tuning.fanout import geometric, greedy, uniform
 from mirror_mlx.tuning.observed import Observed
 from mirror_mlx.tuning.policy import Stepped
-from mirror_mlx.tuning.running import Acceptance, Confidence, Ranks
+from mirror_mlx.tuning.ranks import Ranks
+from mirror_mlx.tuning.running import Acceptance, Confidence
 from mirror_mlx.tuning.throughput import Setting
 from mirror_mlx.tuning.worth import Worth
 

@@ -10,7 +10,8 @@ from mirror_mlx.tuning.apart import Apart, shift
 from mirror_mlx.tuning.costs import Way, trusted
 from mirror_mlx.tuning.ease import Ease, eased
 from mirror_mlx.tuning.policy import Probed, Stepped
-from mirror_mlx.tuning.running import Acceptance, Confidence, Ranks, Streams, alive, outcomes
+from mirror_mlx.tuning.ranks import Ranks
+from mirror_mlx.tuning.running import Acceptance, Confidence, Streams, alive, outcomes
 from mirror_mlx.tuning.stopping import Kinds
 from mirror_mlx.tuning.throughput import Setting
 
@@ -56,7 +57,7 @@ class Chance:
 
 
 class Expected(Chance):
-    """Proposals hold with one probability, and hits go with roots as they do anywhere (see `running.Ranks`).
+    """Proposals hold with one probability, and hits go with roots as they do anywhere (see `Ranks`).
 
     hits  of 64 roots
     """

@@ -12,7 +12,8 @@ from mirror_mlx.tuning.curve import Curve
 from mirror_mlx.tuning.drift import Ratio
 from mirror_mlx.tuning.passes import passes
 from mirror_mlx.tuning.policy import Stepped
-from mirror_mlx.tuning.running import Brought, Ranks
+from mirror_mlx.tuning.ranks import Ranks
+from mirror_mlx.tuning.running import Brought
 from mirror_mlx.tuning.throughput import Setting
 
 

@@ -8,7 +8,8 @@ holds with the same probability and misses are a power of F: a geometric series,
 from collections.abc import Callable, Sequence
 
 from mirror_mlx.messages import FanOut
-from mirror_mlx.tuning.running import Acceptance, Ranks
+from mirror_mlx.tuning.ranks import Ranks
+from mirror_mlx.tuning.running import Acceptance
 
 _KEEP = 0.995  # of a count, with each step: a table of its own for each row has few of them
 _EQUAL = 1.5  # see `greedy`: rows that are nearly alike had better be treated alike than as few counts say

@@ -186,7 +186,6 @@ class Governor:
 
     def enough(self, confidences: Sequence[float]) -> int:
         """See `cutting.enough`."""
-        self._beliefs.proposed(self._setting, confidences)
         if self._rows is None:
             belief = self._beliefs.of(self._setting)
             self._rows = cutting.rows(self.costs, self._setting, belief, self._expected.rate)
@@ -200,12 +199,16 @@ class Governor:
         alive = self._beliefs.of(setting, self._beliefs.ease).alive(setting.length)
         return Stop(self._beliefs.sure(setting.way).now, least(self.costs, draft, setting.length, alive))
 
-    # Facts.
-
     def patience(self, setting: Setting) -> float | None:
         """See `waiting.for_the_next`."""
         ms = waiting.for_the_next(self.costs, setting)
         return None if ms is None else ms / 1e3
+
+    # Facts.
+
+    def proposed(self, confidences: Sequence[float]) -> None:
+        """What the draft says of a window tells how easy the text is."""
+        self._beliefs.proposed(self._setting, confidences)
 
     def verified(self, length: int, accepted: int, confidences: Sequence[float]) -> None:
         """Nothing is decided before the step is over, but for how long a window the next one prepares."""

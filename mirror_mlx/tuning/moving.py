@@ -66,6 +66,9 @@ class Moving:
     def patience(self, setting: Setting) -> float | None:
         return self._active.patience(setting)
 
+    def proposed(self, confidences: Sequence[float]) -> None:
+        self._active.proposed(confidences)
+
     def verified(self, length: int, accepted: int, confidences: Sequence[float]) -> None:
         self._active.verified(length, accepted, confidences)
 

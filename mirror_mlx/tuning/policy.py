@@ -140,6 +140,9 @@ class Policy(Protocol):
     def patience(self, setting: Setting) -> float | None:
         """Seconds to wait at most for a window that was asked for in this setting; None: as long as anybody may."""
 
+    def proposed(self, confidences: Sequence[float]) -> None:
+        """A window is there, and not verified yet."""
+
     def verified(self, length: int, accepted: int, confidences: Sequence[float]) -> None:
         """So many of a window's proposals held: said as soon as it is known, before the next window is asked for."""
 
@@ -194,6 +197,9 @@ class Fixed:
 
     def patience(self, setting: Setting) -> float | None:
         return None
+
+    def proposed(self, confidences: Sequence[float]) -> None:
+        pass
 
     def verified(self, length: int, accepted: int, confidences: Sequence[float]) -> None:
         pass

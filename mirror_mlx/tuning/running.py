@@ -1,12 +1,11 @@
 """What is believed of the text and the draft: running counts in which what is long past weighs less and less. Pure."""
 
-from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from mirror_mlx.tuning.inverse import inverse
 
-_KEEP = 0.97
+KEEP = 0.97
 """Of a count, each time there is a newer one: half of it is forgotten in 23."""
 _SURE = 0.995
 
@@ -84,7 +83,7 @@ class Acceptance:
     _KEEP_UNSEEN = 0.99
     _WEIGHT = 4.0
 
-    def __init__(self, prior: float = 0.6, weight: float = 4.0, keep: float = _KEEP) -> None:
+    def __init__(self, prior: float = 0.6, weight: float = 4.0, keep: float = KEEP) -> None:
         self._keep = keep
         self._all = (prior * weight, weight)
         self._held: list[float] = []
@@ -230,8 +229,8 @@ class Confidence:
         """Of a window whose first `accepted` proposals held: those count that were reached."""
         for place, sure in enumerate(confidences[: accepted + 1]):
             at = self._bin(sure)
-            self._held[at] = _KEEP * self._held[at] + (place < accepted)
-            self._tried[at] = _KEEP * self._tried[at] + 1
+            self._held[at] = KEEP * self._held[at] + (place < accepted)
+            self._tried[at] = KEEP * self._tried[at] + 1
 
     def worth(self, sure: float) -> float:
         at = self._bin(sure)
@@ -265,72 +264,9 @@ class Brought:
 
     def saw(self, passes: int, held: float) -> None:
         """So many proposals held, in so many passes."""
-        self._held, self._passes = _KEEP * self._held + held, _KEEP * self._passes + passes
+        self._held, self._passes = KEEP * self._held + held, KEEP * self._passes + passes
 
     @property
     def value(self) -> float:
         """One at least, also where nothing was seen."""
         return 1.0 + self._held / self._passes if self._passes else 1.0
-
-
-class Ranks:
-    """How often the outcome was among the first so many roots.
-
-    Beyond as many as were ever prepared, misses go down as a power of their number (SSD, arXiv 2603.03251,
-    definition 11).
-
-    >>> seen = Ranks()
-    >>> for place in [0, 0, 1, 5, None] * 40:
-    ...     seen.saw(place, 8)
-    >>> [round(seen.hits(count), 1) for count in (1, 2, 8)]
-    [0.4, 0.6, 0.8]
-    >>> 0.8 < seen.hits(64) < 1
-    True
-    """
-
-    _STEPS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-    _EXPONENT = 0.7
-    _WEIGHT = 2.0
-    _FADE = 0.995
-
-    def __init__(self, keep: float = _KEEP) -> None:
-        self._keep = keep
-        self._tried = [self._WEIGHT] * len(self._STEPS)
-        self._found = self._prior()
-        self._rates: list[float] = []  # as `hits` wants them: it is asked a thousand times a decision
-        self._seen = 0  # how many of the steps have been prepared for
-
-    def _prior(self) -> list[float]:
-        return [self._WEIGHT * (1 - 0.5 * count**-self._EXPONENT) for count in self._STEPS]
-
-    def faded(self) -> None:
-        """A step went by in which nobody was asked for roots of these: what was seen of them counts for less."""
-        self._tried = [self._WEIGHT + self._FADE * (tried - self._WEIGHT) for tried in self._tried]
-        pairs = zip(self._found, self._prior(), strict=True)
-        self._found = [prior + self._FADE * (found - prior) for found, prior in pairs]
-        self._rates = []
-
-    def saw(self, place: int | None, opened: int) -> None:
-        """The outcome was the root at this place, from 0 on, of so many; None: it was none of them."""
-        self._rates = []
-        for at, count in enumerate(self._STEPS):
-            if count > opened and (place is None or at >= self._seen):
-                break
-            self._found[at] = self._keep * self._found[at] + (place is not None and place < count)
-            self._tried[at] = self._keep * self._tried[at] + 1
-            self._seen = max(self._seen, at + 1)
-
-    def hits(self, count: float) -> float:
-        """The share of outcomes among the first `count` roots."""
-        if count < 1:
-            return 0.0
-        last = max(self._seen - 1, 0)
-        rates = self._rates or [found / tried for found, tried in zip(self._found, self._tried, strict=True)]
-        self._rates = rates
-        if count >= self._STEPS[last]:
-            return 1.0 - (1.0 - rates[last]) * float((count / self._STEPS[last]) ** -self._EXPONENT)
-        at = bisect_left(self._STEPS, count)
-        if self._STEPS[at] == count or at == 0:
-            return rates[at]
-        share = (count - self._STEPS[at - 1]) / (self._STEPS[at] - self._STEPS[at - 1])
-        return rates[at - 1] + share * (rates[at] - rates[at - 1])
