@@ -2,7 +2,9 @@
 (Leviathan et al., arXiv 2211.17192; Chen et al., arXiv 2302.01318).
 
 The law of the text is the target's; which text it is, is not plain decoding's, as it depends on what was proposed. The
-draft draws with noise of its own: neither the coins nor the residual's noise may know of it.
+draft draws with noise of its own: neither the coins nor the residual's noise may know of it. And it draws anew in every
+step: what was proposed before and not come to decides what is prepared for, and how long the next window is, but must
+not say what the next window holds.
 """
 
 from collections.abc import Sequence
@@ -11,7 +13,7 @@ from dataclasses import dataclass
 import mlx.core as mx
 import numpy as np
 
-from mirror_mlx.sampling import DRAFT, Sampler
+from mirror_mlx.sampling import Sampler
 
 _TAIL = 128  # tokens a draft chooses among where its probabilities have to be known
 
@@ -33,8 +35,8 @@ class Proposals:
     laws: list[Law] | None = None
 
 
-def propose(sampler: Sampler, logits: mx.array, positions: Sequence[int]) -> Proposals:
-    """What a draft proposes for each row of logits [R, V]."""
+def propose(sampler: Sampler, logits: mx.array, positions: Sequence[int], after: int = 0) -> Proposals:
+    """What a draft proposes for each row of logits [R, V]. after: how many tokens the text has; see `Sampler.draws`."""
     s = sampler.sampling
     if s.coupled or s.greedy:
         scores = sampler.scores(logits, positions)
@@ -46,18 +48,23 @@ def propose(sampler: Sampler, logits: mx.array, positions: Sequence[int]) -> Pro
     count = min(_TAIL, warped.shape[-1])
     ids = mx.argpartition(-warped, kth=count - 1, axis=-1)[:, :count]
     best = mx.take_along_axis(warped, ids, axis=-1)
-    return _drawn(sampler, np.array(ids), np.array(best), positions, logits.shape[-1])
+    return _drawn(sampler, np.array(ids), np.array(best), positions, after)
 
 
 def propose_of(
-    sampler: Sampler, ids: np.ndarray, logprobs: np.ndarray, positions: Sequence[int], vocab_size: int
+    sampler: Sampler,
+    ids: np.ndarray,
+    logprobs: np.ndarray,
+    positions: Sequence[int],
+    vocab_size: int,
+    after: int = 0,
 ) -> Proposals:
     """The same where only some tokens of each row are known: ids and their log-probabilities [R, K]."""
     s = sampler.sampling
     if not (s.coupled or s.greedy):
         with mx.stream(mx.cpu):
             warped = np.array(sampler.warp(mx.array(logprobs), positions))
-        return _drawn(sampler, ids, warped, positions, vocab_size)
+        return _drawn(sampler, ids, warped, positions, after)
     scores = sampler.scores_of(ids, logprobs, positions, vocab_size)
     best = scores.argmax(axis=-1)
     sure = 1.0 / np.exp(scores - scores.max(axis=-1, keepdims=True)).sum(axis=-1)
@@ -92,19 +99,14 @@ def judge(
     return mx.concatenate([mx.where(accepted, proposals, drawn[:-1]), drawn[-1:]])
 
 
-def _drawn(
-    sampler: Sampler, ids: np.ndarray, warped: np.ndarray, positions: Sequence[int], vocab_size: int
-) -> Proposals:
+def _drawn(sampler: Sampler, ids: np.ndarray, warped: np.ndarray, positions: Sequence[int], after: int) -> Proposals:
     """Drawn with noise of the draft's own, from exactly the law that is told."""
     laws = np.exp(warped - warped.max(axis=-1, keepdims=True))
     laws /= laws.sum(axis=-1, keepdims=True)
     if sampler.sampling.downweight is not None:
         laws = _downweighted(laws, *sampler.sampling.downweight)
-    with mx.stream(mx.cpu):
-        noise, rows = sampler.drawn_for(positions, vocab_size, DRAFT)
-        drawn = np.array(noise[rows[:, None], mx.array(ids)])
     with np.errstate(divide="ignore"):
-        best = (np.log(laws) + drawn).argmax(axis=-1)
+        best = (np.log(laws) + sampler.draws(ids, positions, after)).argmax(axis=-1)
     tokens = [int(row[place]) for row, place in zip(ids, best, strict=True)]
     sure = np.take_along_axis(laws, best[:, None], -1)[:, 0].tolist()
     return Proposals(tokens, sure, [Law(*row) for row in zip(ids, laws, strict=True)])

@@ -68,9 +68,9 @@ def _check(name: str, given: float, expected: str, fine: bool) -> None:
         raise UsageError(f"{name} is {given}: it must be {expected}")
 
 
-def _key(seed: int, request: int, tag: int) -> int:
-    """32 bits for a family of noise; positions are the other half of the key."""
-    return int.from_bytes(blake2b(f"{seed}/{request}/{tag}".encode(), digest_size=4).digest(), "little")
+def _key(*parts: int) -> int:
+    """32 bits: half of a key. Of a family of noise by seed, request and tag; positions are the other half."""
+    return int.from_bytes(blake2b("/".join(map(str, parts)).encode(), digest_size=4).digest(), "little")
 
 
 class Sampler:
@@ -78,8 +78,9 @@ class Sampler:
 
     def __init__(self, sampling: Sampling, request: int = 0) -> None:
         self.sampling = sampling
-        self._keys = [_key(sampling.seed, request, tag) for tag in (GUMBEL, XTC, DRAFT, COIN)]
-        self._blocks: dict[tuple[int, int], mx.array] = {}
+        self._families = [(sampling.seed, request, tag) for tag in (GUMBEL, XTC, DRAFT, COIN)]
+        self._keys = [_key(*family) for family in self._families]
+        self._blocks: dict[int, mx.array] = {}
 
     def choose(self, logits: mx.array, positions: Sequence[int], tokens: Sequence[int] = ()) -> mx.array:
         """The token of each row: logits [R, V] → ids [R]. Ties go to the lowest id. Arguments as `scores`."""
@@ -166,17 +167,27 @@ class Sampler:
         noise, rows = self.drawn_for(positions, vocab_size)
         return noise[rows, :vocab_size]
 
-    def drawn_for(self, positions: Sequence[int], vocab_size: int, family: int = GUMBEL) -> tuple[mx.array, mx.array]:
+    def draws(self, ids: np.ndarray, positions: Sequence[int], after: int) -> np.ndarray:
+        """A draft's own Gumbel noise [R, K] of the tokens ids [R, K], which nothing else is drawn with. after: how many
+        tokens the text had; who draws for the same position later draws anew."""
+        words = {position: _key(*self._families[DRAFT], after, position) for position in set(positions)}
+        rows = np.array([words[position] for position in positions])[:, None]
+        keys = np.stack([np.broadcast_to(rows, ids.shape), ids], -1).astype(np.uint32)
+        with mx.stream(mx.cpu):
+            noise = mx.vmap(partial(_gumbel, ()))(mx.array(keys.reshape(-1, 2)))
+            return np.array(noise).reshape(ids.shape)
+
+    def drawn_for(self, positions: Sequence[int], vocab_size: int) -> tuple[mx.array, mx.array]:
         """Noise [n, ≥ V] of whole blocks of positions, and in which of its rows that of these positions is [R]."""
         wanted = sorted({p // _BLOCK for p in positions})
         for block in wanted:
-            if (family, block) not in self._blocks:
-                keys = [[self._keys[family], p] for p in range(block * _BLOCK, (block + 1) * _BLOCK)]
-                draw = mx.vmap(partial(_gumbel, _drawn(vocab_size)))
-                self._blocks[family, block] = draw(mx.array(keys, dtype=mx.uint32))
-        for old in [key for key in self._blocks if key[0] == family and key[1] < wanted[0] - 1]:
+            if block not in self._blocks:
+                keys = [[self._keys[GUMBEL], p] for p in range(block * _BLOCK, (block + 1) * _BLOCK)]
+                draw = mx.vmap(partial(_gumbel, (_drawn(vocab_size),)))
+                self._blocks[block] = draw(mx.array(keys, dtype=mx.uint32))
+        for old in [block for block in self._blocks if block < wanted[0] - 1]:
             del self._blocks[old]
-        noise = mx.concatenate([self._blocks[family, block] for block in wanted])
+        noise = mx.concatenate([self._blocks[block] for block in wanted])
         offset = {block: i * _BLOCK for i, block in enumerate(wanted)}
         return noise, mx.array([offset[p // _BLOCK] + p % _BLOCK for p in positions])
 
@@ -192,8 +203,8 @@ def _drawn(vocab_size: int) -> int:
     return -(-vocab_size // step) * step
 
 
-def _gumbel(vocab_size: int, key: mx.array) -> mx.array:
-    return mx.random.gumbel((vocab_size,), key=key)
+def _gumbel(shape: tuple[int, ...], key: mx.array) -> mx.array:
+    return mx.random.gumbel(shape, key=key)
 
 
 def _position_key(family: int, position: int) -> mx.array:

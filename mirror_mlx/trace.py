@@ -3,6 +3,7 @@
 import json
 import time
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -136,6 +137,7 @@ class Stats:
     rendezvous_us       both exchanges: tap ids out, finished window back
     mode, reason        what decoded last, and why if that is not what was asked for
     tokens_by_mode      how many tokens each mode decoded
+    windows_by_length   of the steps that speculated, how many had so many proposals verified
     exposed_draft_ms    how long the target waited for the draft, mean
     gain                measured tokens a second ÷ plain decoding's, in mode auto; None: nobody has measured
     setting, tried      what was decided last, and everything that was, one after the other
@@ -159,6 +161,7 @@ class Stats:
     generation_tps: float = 0.0
     mode: str = "ar"
     tokens_by_mode: dict[str, int] = field(default_factory=dict)
+    windows_by_length: dict[int, int] = field(default_factory=dict)
     reason: str = ""
     exposed_draft_ms: float = 0.0
     gain: float | None = None
@@ -236,6 +239,7 @@ def summarise(trace: Trace, *, tokens: int, reason: str, **rates: float | int) -
         step_ms=median(step.busy for step in trace.steps) / 1e6 if trace.steps else 0.0,
         mode=trace.steps[-1].mode if trace.steps else "ar",
         tokens_by_mode=by_mode,
+        windows_by_length=dict(sorted(Counter(len(step.window.tokens) for step in drafted).items())),
         exposed_draft_ms=fmean(step.waited for step in drafted) / 1e6 if drafted else 0.0,
         reason=reason,
         **rates,  # type: ignore[arg-type]

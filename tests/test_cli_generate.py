@@ -10,7 +10,7 @@ import pytest
 
 import mirror_mlx
 from mirror_mlx.cli.main import main
-from mirror_mlx.cli.report import stats_line, verbose_lines
+from mirror_mlx.cli.report import explain_lines, stats_line, verbose_lines
 from mirror_mlx.trace import Stats
 
 
@@ -171,3 +171,34 @@ def test_the_line_of_a_run():
     )
     assert stats_line(Stats(tokens=1)) == "1 token · ar"
     assert verbose_lines(Stats(), 0.5)[-2:] == ["Peak memory: 0.500 GB", "Mode: ar"]
+
+
+def test_what_was_decided_is_said_line_by_line():
+    stats = Stats(
+        tokens=20, drafted=13, accepted=9, hit_rate=0.75, draft_ms=20.0, hidden_draft_ms=18.0, exposed_draft_ms=0.5,
+        tokens_by_mode={"ar": 6, "mirror": 14}, windows_by_length={3: 1, 5: 2}, gain=2.5, setting="mirror of 5",
+        tried=("mirror of 3: 2.10 × plain expected", "mirror of 5: 2.40 × plain expected"),
+    )  # fmt: skip
+    assert explain_lines(stats) == [
+        "tokens by mode: ar 6, mirror 14",
+        "last: mirror of 5",
+        "measured: 2.50 × plain decoding",
+        "of 13 proposals 9 held; 75 % of outcomes were prepared for; of 20.0 ms of drafting a step 18.0 were hidden, "
+        "and the target waited 0.5",
+        "windows by proposals: of 3 1, of 5 2",
+        "decided: mirror of 3: 2.10 × plain expected",
+        "decided: mirror of 5: 2.40 × plain expected",
+    ]
+    assert explain_lines(Stats(reason="draft died: boom")) == [
+        "tokens by mode: none",
+        "last: ",
+        "why: draft died: boom",
+    ]
+
+
+def test_explanations_are_no_part_of_the_answer(capsys, folder):
+    assert main(["generate", "--model", str(folder), "-p", "?", "--verbose", "F", "--explain", "--mode", "mirror"]) == 0
+    out, err = capsys.readouterr()
+    assert out == "Yes, 42.\n"
+    assert err.startswith("tokens by mode: mirror ")
+    assert "windows by proposals: of " in err

@@ -1,5 +1,7 @@
 """Rejection sampling keeps the target's law, whoever proposed: χ² on small vocabularies, alone and in the engine."""
 
+from itertools import pairwise
+
 import mlx.core as mx
 import numpy as np
 import pytest
@@ -7,6 +9,8 @@ import streams
 import zoo
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mlx.utils import tree_flatten
+from whims import Whim, whimsical
 
 import mirror_mlx
 from mirror_mlx.bench.peers import view
@@ -15,6 +19,9 @@ from mirror_mlx.draft.streaming import MlxSegments
 from mirror_mlx.errors import UsageError
 from mirror_mlx.rejection import Law, judge, propose, propose_of
 from mirror_mlx.sampling import Sampler, Sampling
+from mirror_mlx.tuning.policy import Fixed
+from mirror_mlx.tuning.stopping import Stop
+from mirror_mlx.tuning.throughput import Setting
 
 V, ROWS = 12, 3000
 
@@ -83,6 +90,46 @@ def test_a_coupled_draft_would_break_it():
     assert not fits(np.bincount(found, minlength=V), law(sampling, target))
 
 
+@pytest.mark.parametrize("anew", [True, False])
+def test_what_was_proposed_before_may_decide_whether_to_propose(anew):
+    """And nothing else, or the law of what is proposed is another one where that was so than where it was not."""
+    sampling = Sampling(temperature=1.0, coupled=False, seed=4)
+    target, draft, rows = logits(7), mx.broadcast_to(logits(8), (ROWS, V)), range(ROWS)
+    before = propose(Sampler(sampling), draft, rows, after=1)
+    made = propose(Sampler(sampling), draft, rows, after=2 if anew else 1)
+    plain = np.array(judge(Sampler(sampling), mx.broadcast_to(target, (ROWS, V)), rows, (), [], []))
+    sure = np.array(before.confidences) > np.median(before.confidences)
+    found = np.where(sure, judged(sampling, target, made.tokens, made.laws), plain)
+    assert fits(np.bincount(found, minlength=V), law(sampling, target)) == anew
+
+
+def flat(model):
+    """The same model, which finds all tokens equally likely."""
+    floats = [(name, mx.zeros_like(one)) for name, one in tree_flatten(model.parameters()) if one.dtype == mx.float32]
+    mx.eval(floats)  # here: the draft's thread has no part in it
+    model.load_weights(floats, strict=False)
+    return model
+
+
+@pytest.mark.parametrize("kind", ["model", "streams", "checked"])
+def test_drafts_draw_anew_in_every_step(kind):
+    model, settings_ = zoo.tiny("qwen3"), {"num_draft_tokens": 4, "kappa": 3, "max_roots": 12, "mode": "mirror"}
+    if kind == "model":
+        draft = AutoregressiveDraft(flat(zoo.tiny("qwen3", seed=1)))
+    else:
+        draft = StreamingDraft(MlxSegments(flat(streams.tiny())))
+        settings_ |= {"stream_mode": "exact" if kind == "checked" else "trust"}
+    with mirror_mlx.Engine(model, draft=draft, accept="reject", **settings_) as engine:
+        list(engine.stream([3, 1, 4, 1, 5], 80, Sampling(temperature=1.0, seed=2)))
+        steps = engine.trace.steps[:-4]
+    again, same = 0, 0
+    for step, following in pairwise(steps):
+        for old, new in zip(step.window.tokens[step.outcome.accepted + 1 :], following.window.tokens, strict=False):
+            again, same = again + 1, same + (old == new)
+    assert again > 50
+    assert same < again / 5
+
+
 def test_some_tokens_of_a_row_are_enough():
     sampling = Sampling(temperature=1.0, coupled=False, seed=3)
     ids = np.tile(np.array([7, 2, 9]), (ROWS, 1))
@@ -127,11 +174,19 @@ def first_tokens(model, prompt, sampling, count):
     return found
 
 
+class Early(Fixed):
+    """Windows end once they are unlikely to hold: about half of those of two proposals or more."""
+
+    def stop(self, setting):
+        return Stop(lambda sure: sure, [0.0, 0.35, 0.1, 0.0])
+
+
 @pytest.mark.parametrize(
-    "kind", ["model", "wrong", "right", "lookup", "downweight", "serial", "misses", "streams", "checked"]
+    "kind",
+    ["model", "wrong", "right", "lookup", "downweight", "serial", "misses", "streams", "checked", "early", "whims"],
 )
 def test_the_engine_keeps_the_law_of_its_text(kind):
-    """Hits, misses, given proposals, Saguaro sampling: the joint law of the first tokens."""
+    """Hits, misses, given proposals, Saguaro sampling, windows that end early: the joint law of the first tokens."""
     model = zoo.tiny("qwen3")
     settings_ = {"num_draft_tokens": 2, "kappa": 3, "max_roots": 12, "accept": "reject", "mode": "mirror"}
     if kind in ("streams", "checked"):  # which know what comes next, and have a pass for that with the window's rows
@@ -155,6 +210,10 @@ def test_the_engine_keeps_the_law_of_its_text(kind):
     laws = first_tokens(model, prompt, sharp, 3)
     texts = []
     with mirror_mlx.Engine(model, draft=draft, **settings_) as engine:
+        if kind == "early":
+            whimsical(engine, Early(Setting("sd", 3, 3)))
+        if kind == "whims":
+            whimsical(engine, Whim(7, exits=[1]))
         for seed in range(runs):
             sampling = Sampling(temperature=0.3, seed=seed)
             texts.append(tuple(r.token for r in engine.stream(prompt, 4, sampling)))

@@ -26,9 +26,10 @@ def run_of_two_steps():
     trace.add("draft", "pass", 0, 3_000_000, 12_000_000)
     trace.add("target", "collect", 0, 11_000_000, 12_020_000)
     trace.add("target", "verify", 1, 12_100_000, 22_100_000)
+    both = {"roots": 4, "mode": "mirror"}
     trace.steps += [
-        StepTrace(0, Window((1, 2), "jit"), Outcome(2, 5), roots=4, next="hit", busy=12_020_000, waited=1_020_000),
-        StepTrace(1, Window((3, 4), "hit"), Outcome(0, 5), roots=4, next="jit", busy=10_000_000),
+        StepTrace(0, Window((1, 2), "jit"), Outcome(2, 5), next="hit", busy=12_020_000, waited=1_020_000, **both),
+        StepTrace(1, Window((3, 4), "hit"), Outcome(0, 5), next="jit", busy=10_000_000, **both),
     ]
     trace.exchanges.append(30_000)
     return trace
@@ -38,6 +39,7 @@ def test_stats_come_from_the_timeline():
     stats = summarise(run_of_two_steps(), tokens=4, reason="")
     assert (stats.steps, stats.tokens_per_step, stats.drafted, stats.accepted) == (2, 2.0, 4, 2)
     assert stats.hit_rate == 0.5
+    assert stats.windows_by_length == {2: 2}
     assert stats.hit_rate_by_row == (0.0, None, 1.0)
     assert (stats.draft_ms, stats.hidden_draft_ms, stats.verify_ms) == (11.0, 9.0, 10.0)
     assert stats.rendezvous_us == 50.0

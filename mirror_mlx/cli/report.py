@@ -89,6 +89,8 @@ def explain_lines(stats: "Stats") -> list[str]:
             f"prepared for; of {stats.draft_ms:.1f} ms of drafting a step {stats.hidden_draft_ms:.1f} were hidden, and "
             f"the target waited {stats.exposed_draft_ms:.1f}"
         )
+        windows = [f"of {length} {count}" for length, count in stats.windows_by_length.items()]
+        lines.append(f"windows by proposals: {', '.join(windows)}")
     lines += [f"decided: {line}" for line in stats.tried]
     return [*lines, *([f"why: {stats.reason}"] if stats.reason else [])]
 

@@ -88,7 +88,7 @@ class AutoregressiveDraft:
         glued, first = len(rows), self._trunk.used
         rows += [Row(b.token, b.trunk + len(b.slots), b.trunk, b.slots) for b in branches]
         logits, positions = self._forward(rows, range(glued, len(rows)))
-        made = propose(self._sampler, logits, positions)
+        made = propose(self._sampler, logits, positions, self._base)
         self.confidences = {key: [certain] for key, certain in zip(known, made.confidences, strict=True)}
         self.laws = {key: [law] for key, law in zip(known, made.laws or (), strict=bool(made.laws))}
         proposed: dict[Key, Sequence[int]] = {}

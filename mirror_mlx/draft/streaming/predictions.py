@@ -20,8 +20,11 @@ class Predictions(Protocol):
     def part(self, rows: slice) -> "Predictions":
         """Of these rows alone."""
 
-    def choose(self, sampler: Sampler, positions: Sequence[int], sharp: np.ndarray | None = None) -> Proposals:
-        """What each row proposes [R], as full ids. `sharp` [R]: each row's distribution to this power."""
+    def choose(
+        self, sampler: Sampler, positions: Sequence[int], sharp: np.ndarray | None = None, after: int = 0
+    ) -> Proposals:
+        """What each row proposes [R], as full ids. `sharp` [R]: each row's distribution to this power; after: as of
+        `rejection.propose`."""
 
     def candidates(self, sampler: Sampler, positions: Sequence[int], window: Sequence[int], count: int) -> Candidates:
         """Up to `count` likely tokens of each row, and the probability of `window` [R-1], the token after each row."""
@@ -38,9 +41,11 @@ class Full:
     def part(self, rows: slice) -> "Full":
         return replace(self, logits=self.logits[rows])
 
-    def choose(self, sampler: Sampler, positions: Sequence[int], sharp: np.ndarray | None = None) -> Proposals:
+    def choose(
+        self, sampler: Sampler, positions: Sequence[int], sharp: np.ndarray | None = None, after: int = 0
+    ) -> Proposals:
         logits = self.logits if sharp is None else self.logits * mx.array(sharp)[:, None]
-        return propose(sampler, self._whole(logits), positions)
+        return propose(sampler, self._whole(logits), positions, after)
 
     def candidates(self, sampler: Sampler, positions: Sequence[int], window: Sequence[int], count: int) -> Candidates:
         return rank(sampler.opinion(self._whole(self.logits), positions), window, count).read()
@@ -70,8 +75,10 @@ class Buckets:
     def part(self, rows: slice) -> "Buckets":
         return Buckets(self.ids[rows], self.logits[rows], self.sums[rows], self.bucket)
 
-    def choose(self, sampler: Sampler, positions: Sequence[int], sharp: np.ndarray | None = None) -> Proposals:
-        return propose_of(sampler, self.ids, self._logprobs(sharp), positions, len(self.bucket))
+    def choose(
+        self, sampler: Sampler, positions: Sequence[int], sharp: np.ndarray | None = None, after: int = 0
+    ) -> Proposals:
+        return propose_of(sampler, self.ids, self._logprobs(sharp), positions, len(self.bucket), after)
 
     def candidates(self, sampler: Sampler, positions: Sequence[int], window: Sequence[int], count: int) -> Candidates:
         scores = sampler.opinion_of(self.ids, self._logprobs(), positions, len(self.bucket))
