@@ -21,7 +21,7 @@ from mirror_mlx.tuning.curve import Curve
 _USUAL = 7  # proposals of a window
 _SAID = 24  # tokens of the target's own that a draft's proposals are compared with
 _REPEATS = 2  # of a draft's ways, in turns: what disturbs for a while disturbs all of them
-_TURNS = 1.0  # seconds for the draft's turns between verifications
+_TURNS = 1.5  # seconds for the draft's turns between verifications
 _Part = TypeVar("_Part")
 
 Report = Callable[[float], None]

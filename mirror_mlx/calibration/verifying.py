@@ -12,7 +12,8 @@ from mirror_mlx.verify import verify
 
 _PLAIN, _FEW = 7, 5  # tokens decoded plainly at a time, and of a slow target
 _PLAIN_S, _VERIFY_S = 0.12, 5.0  # seconds after which they are enough, and verifications are
-REPEATS = 3
+_FAST_S = 1.5  # and those of a fast target, which are measured more often: as much disturbs them more
+REPEATS, _MOST = 3, 9
 
 
 def plain(target: Target, tokens: list[int]) -> float:
@@ -44,21 +45,23 @@ def turns(
 ) -> tuple[float, dict[int, float]]:
     """A token of plain decoding, and by rows a step that verifies so many, ms.
 
-    Each length has its turn, `REPEATS` times (less often where that takes long), between plain tokens: what disturbs
-    for a while disturbs all alike, and where plain decoding was slower the turn is taken to have been as much slower.
+    Each length has its turn, `REPEATS` times (less often where that takes long, more often where it does not), between
+    plain tokens: what disturbs for a while disturbs all alike, and where plain decoding was slower the turn is taken to
+    have been as much slower.
 
     between  done before each of them, as the draft has its turn in decoding: who comes after it finds caches cold
-    done     called after each
+    done     called after each, as often as there are to be
     """
     began, alone, found = time.perf_counter(), [plain(target, tokens)], []
-    for repeat in range(1 + REPEATS):
-        if repeat > 1 and time.perf_counter() - began > _VERIFY_S:
+    for repeat in range(1 + _MOST):
+        if repeat > 1 and time.perf_counter() - began > (_FAST_S if repeat > REPEATS else _VERIFY_S):
             break
         turn = {}
         for length in lengths:
             between()
             ((_, turn[length + 1]),) = steps(target, tokens, length, 1)
-            done()
+            if repeat <= REPEATS:
+                done()
         alone.append(plain(target, tokens))
         found.append((turn, (alone[-2] + alone[-1]) / 2))
     found = found[1:]  # the first has warmed them up

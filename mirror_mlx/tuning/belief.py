@@ -159,6 +159,11 @@ class Beliefs:
         """How much easier the text is of late than on the whole, in log odds."""
         return self._ease.value
 
+    @property
+    def differs(self) -> bool:
+        """Whether some texts seem to be easier than others."""
+        return self._ease.differs
+
     def verified(self, setting: Setting, length: int, accepted: int, confidences: Sequence[float]) -> None:
         """A window's proposals were compared, which was made like this."""
         beyond = self._beyond(setting.way, length, confidences)

@@ -79,6 +79,11 @@ class Ease:
     def _best(self) -> _Guess:
         return max(self._guesses, key=lambda one: one.worth)
 
+    @property
+    def differs(self) -> bool:
+        """Whether it seems to be more for some texts than for others."""
+        return self._best.spread > 0
+
     def begins(self) -> None:
         """A text of which nothing is known."""
         self.value = 0.0

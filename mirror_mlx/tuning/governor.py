@@ -355,11 +355,12 @@ class Governor:
 
     def _look(self) -> None:
         """A bit further, while the devices are at work."""
-        if self._looking is None:
+        if self._looking is not None:
+            if found := further(self._looking):
+                self._expected = self._said(self._setting)
+                self._prefer(found[0], self._said(found[0]))
+        elif self._beliefs.differs:
             self._suits.look(self.costs, self._setting)
-        elif found := further(self._looking):
-            self._expected = self._said(self._setting)
-            self._prefer(found[0], self._said(found[0]))
 
     def _prefer(self, setting: Setting, said: Prediction) -> None:
         self._looking = self._rows = None

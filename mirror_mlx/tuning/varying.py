@@ -4,6 +4,7 @@ one thing is ever done. Pure."""
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
+from mirror_mlx.messages import Predictor
 from mirror_mlx.tuning.choice import Reach, beside
 from mirror_mlx.tuning.costs import Way
 from mirror_mlx.tuning.throughput import Setting
@@ -48,11 +49,20 @@ class Varying:
         turn, lengths = self._steps // _VARY, self._reach.lengths()
         others = [one for one in self._reach.predictors if setting.mode == "sd" or one != setting.predictor]
         if others and (turn % 4 < 2 if setting.mode == "sd" else turn % 8 == 0):
-            named = (beside(self._reach, setting, predictor) for predictor in others)
-            return max((replace(one, roots=n) for one in named for n in self._reach.counts()), key=rate)
+            return self._beside(setting, others, rate)
         if turn % 8 == 4 and (ways := [replace(setting, way=way) for way in self._ways if way != setting.way]):
             return max(ways, key=rate)
         place = lengths.index(setting.length) + (1 if turn % 2 else -1)
         length = lengths[min(max(place, 0), len(lengths) - 1)]
         late = length if setting.mode == "sd" else min(length, setting.late)
         return replace(setting, length=length, late=late)
+
+    def _beside(self, setting: Setting, predictors: Collection[Predictor], rate: Callable[[Setting], float]) -> Setting:
+        """Beside the target, by one of these. What is best in turns is often too long a window there."""
+        lengths = self._reach.lengths() if setting.mode == "sd" else [setting.length]
+        sized = [setting if n == setting.length else replace(setting, length=n, late=n) for n in lengths]
+        counts = self._reach.counts()
+        usual = counts[len(counts) // 2]
+        named = [replace(beside(self._reach, one, by), roots=usual) for one in sized for by in predictors]
+        best = max(named, key=rate)
+        return max((replace(best, roots=n) for n in counts), key=rate)
