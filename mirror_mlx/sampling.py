@@ -69,7 +69,7 @@ def _check(name: str, given: float, expected: str, fine: bool) -> None:
 
 
 def _key(*parts: int) -> int:
-    """32 bits: half of a key. Of a family of noise by seed, request and tag; positions are the other half."""
+    """32 bits: half of a key. A family of noise has seed, request and tag; positions are its other half."""
     return int.from_bytes(blake2b("/".join(map(str, parts)).encode(), digest_size=4).digest(), "little")
 
 
@@ -78,8 +78,7 @@ class Sampler:
 
     def __init__(self, sampling: Sampling, request: int = 0) -> None:
         self.sampling = sampling
-        self._families = [(sampling.seed, request, tag) for tag in (GUMBEL, XTC, DRAFT, COIN)]
-        self._keys = [_key(*family) for family in self._families]
+        self._keys = [_key(sampling.seed, request, tag) for tag in (GUMBEL, XTC, DRAFT, COIN)]
         self._blocks: dict[int, mx.array] = {}
 
     def choose(self, logits: mx.array, positions: Sequence[int], tokens: Sequence[int] = ()) -> mx.array:
@@ -170,7 +169,7 @@ class Sampler:
     def draws(self, ids: np.ndarray, positions: Sequence[int], after: int) -> np.ndarray:
         """A draft's own Gumbel noise [R, K] of the tokens ids [R, K], which nothing else is drawn with. after: how many
         tokens the text had; who draws for the same position later draws anew."""
-        words = {position: _key(*self._families[DRAFT], after, position) for position in set(positions)}
+        words = {position: _key(self._keys[DRAFT], after, position) for position in set(positions)}
         rows = np.array([words[position] for position in positions])[:, None]
         keys = np.stack([np.broadcast_to(rows, ids.shape), ids], -1).astype(np.uint32)
         with mx.stream(mx.cpu):

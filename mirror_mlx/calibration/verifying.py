@@ -50,7 +50,7 @@ def turns(
     have been as much slower.
 
     between  done before each of them, as the draft has its turn in decoding: who comes after it finds caches cold
-    done     called after each, as often as there are to be
+    done     called after each, but for those that a fast target has more of: how many is not known beforehand
     """
     began, alone, found = time.perf_counter(), [plain(target, tokens)], []
     for repeat in range(1 + _MOST):

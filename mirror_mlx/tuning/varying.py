@@ -59,9 +59,9 @@ class Varying:
 
     def _beside(self, setting: Setting, predictors: Collection[Predictor], rate: Callable[[Setting], float]) -> Setting:
         """Beside the target, by one of these. What is best in turns is often too long a window there."""
-        lengths = self._reach.lengths() if setting.mode == "sd" else [setting.length]
-        sized = [setting if n == setting.length else replace(setting, length=n, late=n) for n in lengths]
-        counts = self._reach.counts()
+        sized, counts = [setting], self._reach.counts()
+        if setting.mode == "sd":
+            sized = [replace(setting, length=n, late=n) for n in self._reach.lengths()]
         usual = counts[len(counts) // 2]
         named = [replace(beside(self._reach, one, by), roots=usual) for one in sized for by in predictors]
         best = max(named, key=rate)

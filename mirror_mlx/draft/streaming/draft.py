@@ -175,9 +175,9 @@ class StreamingDraft:
             opinion = rows.candidates(self._sampler, _following(layout, named), window, candidates)
             said = said.part(slice(len(named), None))
         sharp = np.where(layout.stream[wanted] > 0, SHARP, 1.0).astype(np.float32)
-        made, positions = Proposals([], []), _following(layout, wanted)
+        made = Proposals([], [])
         if wanted:
-            made = said.choose(self._sampler, positions, sharp, after=self._base)
+            made = said.choose(self._sampler, _following(layout, wanted), sharp, after=self._base)
         tokens, sure, laws = iter(made.tokens), iter(made.confidences), iter(made.laws or ())
         proposed: dict[Key, Sequence[int]] = {}
         for number, (key, feed) in enumerate(group):
