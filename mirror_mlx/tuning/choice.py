@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import ceil
+from math import ceil, inf
 from typing import TypeVar
 
 from mirror_mlx.messages import Predictor
@@ -13,7 +13,9 @@ LENGTHS = (1, 2, 3, 4, 5, 7, 8, 11, 15)
 _ROOTS = (4, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 _PLAIN = Setting("ar")
 _ROUNDS = 3  # through all factors; after that nothing has been seen to change
-_AT_ONCE = 12  # settings that are looked at beside one verification: what takes longer keeps both devices waiting
+_THOUGHT = 0.15  # ms it takes to look at one, at most; a target that is computed where this is waits meanwhile,
+_THINKS = 0.02  # so no more of its time goes into that
+_AT_ONCE = 12  # of them beside one verification, at most: what takes longer keeps both devices waiting
 
 T = TypeVar("T")
 BeliefOf = Callable[[Setting], Belief]
@@ -80,10 +82,10 @@ def search(costs: Costs, reach: Reach, belief: BeliefOf, start: Setting = _PLAIN
     return max(found, key=lambda pair: pair[1].rate, default=(_PLAIN, known[_PLAIN]))
 
 
-def further(looking: Generator[None, None, T]) -> T | None:
-    """As far as there is time for beside one verification: what it ends with; None: it has not ended."""
+def further(looking: Generator[None, None, T], step: float) -> T | None:
+    """As far as there is time for beside a step of so many ms: what it ends with; None: it has not ended."""
     try:
-        for _ in range(_AT_ONCE):
+        for _ in range(int(min(max(1.0, _THINKS * step / _THOUGHT), _AT_ONCE))):
             next(looking)
     except StopIteration as ended:
         found: T = ended.value
@@ -93,7 +95,7 @@ def further(looking: Generator[None, None, T]) -> T | None:
 
 def finished(looking: Search) -> tuple[Setting, Prediction]:
     """What a search ends with."""
-    while (found := further(looking)) is None:
+    while (found := further(looking, inf)) is None:
         pass
     return found
 

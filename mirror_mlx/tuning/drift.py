@@ -5,7 +5,11 @@ from mirror_mlx.tuning.curve import Curve
 
 class Ratio:
     """What something takes against what was predicted. One value that is far off is an interruption, and moves it a
-    little; two in a row are a load that came or went, and are believed.
+    little; two in a row are a load that came or went, and are believed. The mean of several that is far below is
+    believed at once: nothing is interrupted into being faster.
+
+    new   by which share of what it is off one value moves it
+    most  values that a mean counts for, at most: what is measured at one time is disturbed as one
 
     >>> ratio = Ratio()
     >>> ratio.saw(10.0)
@@ -13,14 +17,16 @@ class Ratio:
     >>> ratio.saw(10.0)
     >>> before < 1.5, ratio.value
     (True, 10.0)
+    >>> ratio.saw(5.0, count=6)
+    >>> ratio.value
+    5.0
     """
 
-    _NEW = 0.25
     _FAR = 1.5
-    _MOST = 4  # what is measured at one time is disturbed as one, however much it is
 
-    def __init__(self, value: float = 1.0) -> None:
+    def __init__(self, value: float = 1.0, new: float = 0.25, most: int = 4) -> None:
         self.value = self._last = value
+        self._new, self._most = new, most
 
     def saw(self, ratio: float, count: int = 1) -> None:
         """count: of how many of them this is the mean."""
@@ -28,11 +34,11 @@ class Ratio:
         self._last = ratio
         if low > self.value * self._FAR:
             self.value = low
-        elif high < self.value / self._FAR:
-            self.value = high
+        elif (ratio if count > 1 else high) < self.value / self._FAR:
+            self.value = ratio if count > 1 else high
         else:
             bounded = min(max(ratio, self.value / self._FAR), self.value * self._FAR)
-            self.value += (1 - (1 - self._NEW) ** min(count, self._MOST)) * (bounded - self.value)
+            self.value += (1 - (1 - self._new) ** min(count, self._most)) * (bounded - self.value)
 
 
 class Excess:

@@ -20,10 +20,11 @@ from mirror_mlx.tuning import cutting, waiting
 from mirror_mlx.tuning.belief import Beliefs
 from mirror_mlx.tuning.budget import Budget
 from mirror_mlx.tuning.checking import CHECK, Checks
-from mirror_mlx.tuning.choice import Reach, Search, finished, further, search
+from mirror_mlx.tuning.choice import Reach
 from mirror_mlx.tuning.costs import Costs, Way
 from mirror_mlx.tuning.curve import Curve
 from mirror_mlx.tuning.doubt import Doubt
+from mirror_mlx.tuning.lookout import Lookout
 from mirror_mlx.tuning.observed import Observed
 from mirror_mlx.tuning.policy import Account, Ask, Probed, Stepped
 from mirror_mlx.tuning.stopping import Stop, least
@@ -36,9 +37,9 @@ from mirror_mlx.tuning.varying import Varying
 _BETTER = 1.03  # times the rate before something else is done
 _JUDGE = 4  # steps between two judgements of whether speculation is worth it
 _NEW = 8  # steps after which each is judged, where something has just been decided
-_LOOK = 32  # steps between two looks at whether another setting is better
-_EARLY = (4, 8, 16)  # and so many after a decision
-_EVERYWHERE = 4  # decisions of which one looks everywhere
+_LASTED = 128  # steps of speculation that was worth it for long
+_ALIKE = 0.02  # by as much more or less is expected, and it is not looked for something else,
+_SKIPPED = 3  # so many times at most, while plain decoding goes on
 _PROBE = 4  # proposals compared with them, at most
 
 
@@ -75,8 +76,8 @@ class Governor:
         self._varied: Setting | None = None  # how the next step is done, if not as decided
         self._rows: Curve | None = None  # what verifying them costs; None: it has looked for others since
         self._wish = self._setting = Setting("ar")
-        self._searched = 0
-        self._looking: Search | None = None  # a look that is under way
+        self._lookout = Lookout(reach, self._beliefs.of)
+        self._hoped, self._skipped = 0.0, 0  # of its wish the last time it was looked for it, in plain decoding's rate
         self._suits = Suits(reach, self._beliefs.of)
         self._expected = self._said(self._setting)  # of the steps that were decided
         self._tried: list[str] = []
@@ -117,18 +118,21 @@ class Governor:
 
     def _best(self) -> Prediction:
         """Of what it had better do, from now on its wish. Most often it is near to what was best the last time."""
+        plain = self.costs.plain
+        if self.parked and self._hoped > 0 and self._skipped < _SKIPPED:
+            self._observed.rescale(plain / max(1.0, self._hoped))
+            said = self._said(self._wish)
+            if abs(said.rate * self.costs.plain / self._hoped - 1) < _ALIKE:
+                self._skipped += 1
+                return said
         self._rescale()
-        self._wish, said = finished(self._search(self._wish))
+        self._wish, said = self._lookout.best(self.costs, self._wish, near=self.slow)
         # Time is worth more once it is at work, and windows in turns end the sooner.
         if self.parked and self._wish.mode == "sd" and said.rate > self._expected.rate:
             self._observed.rescale(1 / said.rate)
-            self._wish, said = finished(self._search(self._wish))
+            self._wish, said = self._lookout.best(self.costs, self._wish, near=self.slow)
+        self._hoped, self._skipped = said.rate * self.costs.plain if self._wish.mode != "ar" else 0.0, 0
         return said
-
-    def _search(self, start: Setting) -> Search:
-        near = self._searched % _EVERYWHERE > 0 or self.slow
-        self._searched += 1
-        return search(self.costs, self._reach, self._beliefs.of, start, near=near)
 
     def _said(self, setting: Setting) -> Prediction:
         return predict(self.costs, setting, self._beliefs.of(setting))
@@ -228,10 +232,10 @@ class Governor:
         if fact.passed and fact.setting.way in self.costs.drafts:
             self._known = True
             self._observed.passed(fact.setting.way, fact.passed)
-        self._rescale()  # what has made a device slow is not to count twice
-        if not fact.ends:
-            expected = predict(self._observed.during(fact), fact.setting, self._beliefs.of(fact.setting))
-            self._observed.lasted(fact, expected.hit if fact.source in HITS else expected.miss)
+        varied = not self._suits.within(fact.setting, self._setting)
+        judged = varied or self._since < _NEW or (self._since + 1) % _JUDGE == 0
+        if judged or self.parked:
+            self._weigh(fact)
         worth = (fact.accepted + 1) * self.costs.plain
         self._spend(fact, worth)
         if self.parked:
@@ -241,13 +245,20 @@ class Governor:
         elif self._budget.lost <= 0:
             self._entry = 0.0
         self._steps += 1
-        varied = not self._suits.within(fact.setting, self._setting)
         if varied:
             self._varying.took(fact.setting, fact.whole * self._expected.rate / self._said(fact.setting).tokens - 1)
-        if varied or self._since <= _NEW or self._since % _JUDGE == 0:
+        if judged:
             self._judge(fact.setting if varied else None)
-        self._look()
+        self._look(fact.whole)
         self._varied = self._varying.next(self._setting, self._rate_of)
+
+    def _weigh(self, fact: Stepped) -> None:
+        """What a step took beside what its parts are expected to. (To say that takes a part of the time of a fast one:
+        not all are asked.)"""
+        self._rescale()  # what has made a device slow is not to count twice
+        if not fact.ends:
+            expected = predict(self._observed.during(fact), fact.setting, self._beliefs.of(fact.setting))
+            self._observed.lasted(fact, expected.hit if fact.source in HITS else expected.miss)
 
     @property
     def _since(self) -> int:
@@ -262,10 +273,10 @@ class Governor:
         self._rescale()
         self._expected = self._said(self._setting)
         better = other is not None and self._rate_of(other) > self._expected.rate
-        if better or self.gain < 1.0 or self._since in _EARLY:
-            self._prefer(*finished(self._search(self._setting)))
-        elif self._since % _LOOK == 0:
-            self._looking = self._search(self._setting)
+        if better or self.gain < 1.0:
+            self._prefer(*self._lookout.best(self.costs, self._setting, near=self.slow))
+        else:
+            self._lookout.begin(self.costs, self._setting, self._since, near=self.slow)
         plain, why = self.costs.plain, ""
         if self.gain < 1.0 and not self._doubt.learning(self._steps):
             why = f"{self.gain:.2f} × plain expected"
@@ -346,25 +357,27 @@ class Governor:
     def park(self, why: str) -> None:
         """Decode plainly."""
         self._tried.append(f"plain decoding: {why}")
-        self._stretches.parked(lasted=self._steps > 4 * _LOOK)
-        self._setting, self._looking = Setting("ar"), None
+        self._stretches.parked(lasted=self._steps > _LASTED)
+        self._setting = Setting("ar")
+        self._lookout.decided()
         self._expected = self._said(self._setting)
         self._budget.forgive(self.costs.plain, self._entry)
         self._checks.dropped()
         self._entry = 0.0
 
-    def _look(self) -> None:
-        """A bit further, while the devices are at work."""
-        if self._looking is not None:
-            if found := further(self._looking):
+    def _look(self, step: float) -> None:
+        """A bit further, while the devices are at work, for so many ms."""
+        if self._lookout.looking:
+            if found := self._lookout.further(step):
                 self._expected = self._said(self._setting)
                 self._prefer(found[0], self._said(found[0]))
         elif self._beliefs.differs:
-            self._suits.look(self.costs, self._setting)
+            self._suits.look(self.costs, self._setting, step)
 
     def _prefer(self, setting: Setting, said: Prediction) -> None:
-        self._looking = self._rows = None
+        self._rows = None
         if said.rate > _BETTER * self._expected.rate:
+            self._lookout.decided()
             self._wish = self._setting = setting
             self._expected, self._changed = said, self._steps
             self._tried.append(f"{setting}: {self.gain:.2f} × plain expected")

@@ -20,6 +20,7 @@ _SLOW = 1.5  # times what a pass took when it was calibrated
 _KNOWN = 12.0  # passes that calibration counts for
 _FORGET = 0.98  # of what there was to a step of another mode, with each step
 _ALIKE = 0.998  # and to one of another kind in the same mode
+_TOKEN, _TOKENS = 0.1, 16  # see `Ratio`: of plain decoding, where hundreds go before a few that are measured
 _FASTER = 0.75  # of what was calibrated: it was disturbed then
 _SLOWER = 1.4  # times what was calibrated, and never less: something was wrong with it
 
@@ -29,7 +30,7 @@ class Observed:
 
     def __init__(self, costs: Costs) -> None:
         self.costs = self._base = costs
-        self._target, self._draft, self._plain = Ratio(), Ratio(), Ratio()
+        self._target, self._draft, self._plain = Ratio(), Ratio(), Ratio(new=_TOKEN, most=_TOKENS)
         self._fastest = inf  # a token of plain decoding ÷ as calibrated, in the stretch in which that was least
         self._steps: dict[Kind, Excess] = {}  # a step ÷ what its parts come to
         self._modes: dict[str, Excess] = {}

@@ -1,0 +1,50 @@
+"""When it is looked for a better setting, and how far that has come. Pure."""
+
+from mirror_mlx.tuning.choice import BeliefOf, Reach, Search, finished, further, search
+from mirror_mlx.tuning.costs import Costs
+from mirror_mlx.tuning.throughput import Prediction, Setting
+
+_FIRST = 4  # steps after something was decided; each further look comes after twice as many
+_MOST = 64  # but no more than so many after the last one
+_EVERYWHERE = 4  # looks of which one is not only from what is done
+
+
+class Lookout:
+    """By and by, while the devices are at work; and at once, where something has to be decided."""
+
+    def __init__(self, reach: Reach, belief: BeliefOf) -> None:
+        self._reach, self._belief = reach, belief
+        self._count = 0  # of looks
+        self._next = _FIRST  # steps after which there is another
+        self._looking: Search | None = None  # which is under way
+
+    def best(self, costs: Costs, start: Setting, *, near: bool = False) -> tuple[Setting, Prediction]:
+        """At once. start: something good of before; near: from there alone."""
+        return finished(self._search(costs, start, near))
+
+    def _search(self, costs: Costs, start: Setting, near: bool) -> Search:
+        near = near or self._count % _EVERYWHERE > 0
+        self._count += 1
+        return search(costs, self._reach, self._belief, start, near=near)
+
+    def decided(self) -> None:
+        """Something else is done from now on."""
+        self._next, self._looking = _FIRST, None
+
+    @property
+    def looking(self) -> bool:
+        """Whether a look is under way."""
+        return self._looking is not None
+
+    def begin(self, costs: Costs, start: Setting, since: int, *, near: bool = False) -> None:
+        """If it is time. since: steps since something was decided."""
+        if self._looking is None and since >= self._next:
+            self._next = since + min(since, _MOST)
+            self._looking = self._search(costs, start, near)
+
+    def further(self, step: float) -> tuple[Setting, Prediction] | None:
+        """While a step goes on that takes so many ms: what is best, once the look has ended."""
+        if self._looking is None or (found := further(self._looking, step)) is None:
+            return None
+        self._looking = None
+        return found
