@@ -105,7 +105,8 @@ class Beliefs:
             for streams, exact in ways if streams and not exact
         }  # fmt: skip
         self._ease = Ease()
-        self._lists: dict[_Made, list[float]] = {}
+        self._known: dict[tuple[int, int], list[float]] = {}  # how often each proposal holds
+        self._lists: dict[_Made, list[float]] = {}  # and how often as many do, in a text that is so easy
         self._kinds: dict[_Made, list[list[float]]] = {}  # the same for windows told apart
         self._apart = {trusted(way): Apart() for way in (*ways, (0, False))}
         self._sure = {trusted(way): Confidence() for way in (*ways, (0, False))}
@@ -144,15 +145,19 @@ class Beliefs:
 
     def _learns(self) -> None:
         """What holds is not what it was."""
+        self._known.clear()
         self._lists.clear()
         self._kinds.clear()
 
     def _rates(self, way: Way, length: int, count: int) -> list[float]:
         """How often each of so many proposals of a window of this length holds on the whole."""
         streams = trusted(way)
-        if streams not in self._streams:
-            return self._main.rates(count)
-        return self._streams[streams].rates(first_pass(length, 1 + streams), count)
+        first = first_pass(length, 1 + streams) if streams in self._streams else 0
+        if len(found := self._known.get((streams, first), [])) < count:
+            most = max(count, _LONGEST)
+            found = self._streams[streams].rates(first, most) if first else self._main.rates(most)
+            self._known[streams, first] = found
+        return found[:count]
 
     @property
     def ease(self) -> float:

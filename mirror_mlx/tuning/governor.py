@@ -151,6 +151,7 @@ class Governor:
             return False
         self._doubt.begins(doubted)
         self._setting, self._expected = self._wish, said
+        self._lookout.looked(said.rate)
         self._tried.append(f"{self._setting}: {self.gain:.2f} × plain expected")
         return True
 
@@ -273,10 +274,12 @@ class Governor:
         self._rescale()
         self._expected = self._said(self._setting)
         better = other is not None and self._rate_of(other) > self._expected.rate
-        if better or self.gain < 1.0:
+        rate = self._expected.rate
+        if better or self.gain < 1.0 or self._lookout.changed(rate):
+            self._lookout.looked(rate, self._since)
             self._prefer(*self._lookout.best(self.costs, self._setting, near=self.slow))
         else:
-            self._lookout.begin(self.costs, self._setting, self._since, near=self.slow)
+            self._lookout.begin(self.costs, self._setting, rate, self._since, near=self.slow)
         plain, why = self.costs.plain, ""
         if self.gain < 1.0 and not self._doubt.learning(self._steps):
             why = f"{self.gain:.2f} × plain expected"
@@ -359,8 +362,8 @@ class Governor:
         self._tried.append(f"plain decoding: {why}")
         self._stretches.parked(lasted=self._steps > _LASTED)
         self._setting = Setting("ar")
-        self._lookout.decided()
         self._expected = self._said(self._setting)
+        self._lookout.looked(self._expected.rate)
         self._budget.forgive(self.costs.plain, self._entry)
         self._checks.dropped()
         self._entry = 0.0
@@ -377,7 +380,7 @@ class Governor:
     def _prefer(self, setting: Setting, said: Prediction) -> None:
         self._rows = None
         if said.rate > _BETTER * self._expected.rate:
-            self._lookout.decided()
+            self._lookout.looked(said.rate)
             self._wish = self._setting = setting
             self._expected, self._changed = said, self._steps
             self._tried.append(f"{setting}: {self.gain:.2f} × plain expected")

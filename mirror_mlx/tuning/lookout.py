@@ -4,8 +4,9 @@ from mirror_mlx.tuning.choice import BeliefOf, Reach, Search, finished, further,
 from mirror_mlx.tuning.costs import Costs
 from mirror_mlx.tuning.throughput import Prediction, Setting
 
-_FIRST = 4  # steps after something was decided; each further look comes after twice as many
+_FIRST = 4  # steps after something was decided; each further look comes after twice as many,
 _MOST = 64  # but no more than so many after the last one
+_CHANGED = 1.25  # times as fast, or as slow, as at the last look, and another one is not put off
 _EVERYWHERE = 4  # looks of which one is not only from what is done
 
 
@@ -16,6 +17,7 @@ class Lookout:
         self._reach, self._belief = reach, belief
         self._count = 0  # of looks
         self._next = _FIRST  # steps after which there is another
+        self._rate = 0.0  # what was expected of what is done at the last one
         self._looking: Search | None = None  # which is under way
 
     def best(self, costs: Costs, start: Setting, *, near: bool = False) -> tuple[Setting, Prediction]:
@@ -27,19 +29,24 @@ class Lookout:
         self._count += 1
         return search(costs, self._reach, self._belief, start, near=near)
 
-    def decided(self) -> None:
-        """Something else is done from now on."""
-        self._next, self._looking = _FIRST, None
+    def looked(self, rate: float, since: int = 0) -> None:
+        """Nothing is known to be better than what is done, of which so many tokens a millisecond are expected. since:
+        steps since that was decided."""
+        self._next, self._rate, self._looking = since + min(max(since, _FIRST), _MOST), rate, None
+
+    def changed(self, rate: float) -> bool:
+        """Whether much more is expected by now, or much less: a device is slow, or as fast as before."""
+        return not self._rate / _CHANGED < rate < self._rate * _CHANGED
 
     @property
     def looking(self) -> bool:
         """Whether a look is under way."""
         return self._looking is not None
 
-    def begin(self, costs: Costs, start: Setting, since: int, *, near: bool = False) -> None:
-        """If it is time. since: steps since something was decided."""
+    def begin(self, costs: Costs, start: Setting, rate: float, since: int, *, near: bool = False) -> None:
+        """If it is time. start: what is done; rate, since: as for `looked`."""
         if self._looking is None and since >= self._next:
-            self._next = since + min(since, _MOST)
+            self.looked(rate, since)
             self._looking = self._search(costs, start, near)
 
     def further(self, step: float) -> tuple[Setting, Prediction] | None:

@@ -1,5 +1,6 @@
 """What is believed of the text and the draft: running counts in which what is long past weighs less and less. Pure."""
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
@@ -244,7 +245,7 @@ class Confidence:
 
     @classmethod
     def _bin(cls, sure: float) -> int:
-        return sum(sure > bound for bound in cls._BOUNDS)
+        return bisect_left(cls._BOUNDS, sure)
 
 
 class Brought:

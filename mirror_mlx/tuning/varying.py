@@ -10,7 +10,7 @@ from mirror_mlx.tuning.costs import Way
 from mirror_mlx.tuning.throughput import Setting
 
 _VARY = 12  # steps of which one at most is done otherwise
-_ASK = 4  # and so many until it is asked again whether one is
+_ASK = 16  # and so many until it is asked again whether one is
 _VARIED, _ELSEWHERE = 0.006, 0.01  # of the time may be lost by that, in the same mode and in another
 _MOST = 2.0  # steps that one counts for, at most: it may have been interrupted
 
@@ -21,7 +21,7 @@ class Varying:
 
     def __init__(self, reach: Reach, ways: Collection[Way]) -> None:
         self._reach, self._ways = reach, ways
-        self._steps = self._alike = 0
+        self._steps = self._alike = self._next = 0  # next: how many alike before it is asked again
         self._last: dict[str, int] = {}  # in which step, by mode
         self._lost: dict[str, float] = {}  # by that one, in steps
         self._asked: Setting | None = None
@@ -30,14 +30,16 @@ class Varying:
         """How the next step is done, if not as decided. rate: expected, in any unit."""
         self._steps += 1
         self._alike += 1
-        if self._alike < _VARY or self._alike % _ASK or setting.mode == "ar":
+        if self._alike < max(_VARY, self._next) or setting.mode == "ar":
             return None
+        self._next = self._alike + _ASK
         other = self._other(setting, rate)
         lost = max(rate(setting) / rate(other) - 1, self._lost.get(other.mode, 0.0))
         share = _VARIED if other.mode == setting.mode else _ELSEWHERE
         if lost > share * (self._steps - self._last.get(other.mode, 0)):
             return None
-        self._alike, self._last[other.mode], self._asked = 0, self._steps, other
+        self._alike, self._next = 0, 0
+        self._last[other.mode], self._asked = self._steps, other
         return other
 
     def took(self, setting: Setting, lost: float) -> None:
