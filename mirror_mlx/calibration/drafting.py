@@ -22,7 +22,7 @@ from mirror_mlx.tuning.throughput import Setting
 _PATIENCE = 2.0  # seconds for two of the draft's passes; one that takes longer is of no use, and need not be known
 _BUDGET = 1.4  # seconds for each way in which the draft proposes, after which no more is begun
 _ROLLED = 2  # steps alone, with few roots and with all, each time
-_BESIDE = 2  # verifications measured beside it, each time
+_BESIDE = 3  # verifications measured beside it, each time
 _POSITIONS = 8  # where the draft's proposals are compared with the target's text
 
 
@@ -95,6 +95,7 @@ class Drafted:
             self._target.prefill(text[:-1], Sampler(self._sampling))
             list(steps(self._target, text, self._length, 1))  # which has the end of the prompt to do as well
             for _ in range(_BESIDE):
+                self.turn()  # who comes after the draft finds caches cold
                 ((_, alone),) = steps(self._target, text, self._length, 1)
                 self.slower.append(self._rolled(self._roots, beside=text) / alone)
 
@@ -173,8 +174,10 @@ class Drafted:
         goes on with meanwhile; returns what that takes, ms. expects: as in `_plan`."""
         trace, tokens = Trace(), self._tokens
         ticket = self._started(trace, tokens, self._plan([tokens[-1]] * self._length, roots, expects))
-        took, ended = 0.0, 0
+        took, began, ended = 0.0, 0, 0
         if beside is not None:
+            self._wait(ticket, 1)  # the draft takes in the whole text before it, which it does not in decoding
+            began = clock()
             ((_, took),) = steps(self._target, beside, self._length, 1)
             ended = clock()
         self._wait(ticket, 2)
@@ -185,18 +188,18 @@ class Drafted:
             self._glue += [(span.end - span.start) / 1e6 for span in trace.spans if span.name == "glue"]
             self._joint += [one.ns / 1e6 for one in ticket.passes if one.rows > 1]
         else:
-            self._compare(trace, ticket, ended)
+            self._compare(trace, ticket, began, ended)
         self.exchanges += [ns / 1e6 for ns in trace.exchanges]
         return took
 
-    def _compare(self, trace: Trace, ticket: Ticket, ended: int) -> None:
-        """With what they take alone, all that was done before the target's time was over, most of it at least."""
+    def _compare(self, trace: Trace, ticket: Ticket, began: int, ended: int) -> None:
+        """With what they take alone, all that was done in the target's time, most of it at least."""
         one, made = self._passes(), ticket.passes
         alone = iter([0.0 if each.rows > 1 else one.at(self._load(each)) for each in made])
         for span in trace.spans:
             if span.name in ("glue", "pass"):
                 usually = usual(self._glue) if span.name == "glue" else next(alone, 0.0)
-                if usually and (span.start + span.end) / 2 < ended:
+                if usually and began < (span.start + span.end) / 2 < ended:
                     self._hindered.append((span.end - span.start) / 1e6 / usually)
 
     def _window(self, text: Sequence[int]) -> Window:
