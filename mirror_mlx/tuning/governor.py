@@ -37,6 +37,7 @@ from mirror_mlx.tuning.varying import Varying
 _BETTER = 1.03  # times the rate before something else is done
 _JUDGE = 4  # steps between two judgements of whether speculation is worth it
 _NEW = 8  # steps after which each is judged, where something has just been decided
+_TOGETHER = 80.0  # ms of steps of which nothing is made until they are over
 _LASTED = 128  # steps of speculation that was worth it for long
 _ALIKE = 0.02  # by as much more or less is expected, and it is not looked for something else,
 _SKIPPED = 3  # so many times at most, while plain decoding goes on
@@ -68,6 +69,7 @@ class Governor:
         self._beliefs = Beliefs(costs.drafts, holds, backup)
         self._budget = Budget()
         self._stretches, self._checks = Stretches(), Checks(away=not known)
+        self._facts: list[Stepped] = []  # of which nothing was made yet
         self._steps = 0  # of speculation, since it began
         self._changed = 0  # in which of them it was last decided to do otherwise
         self._entry = 0.0  # ms lost in the first step of speculation, which has no window, or a short one
@@ -221,23 +223,47 @@ class Governor:
             self._beliefs.verified(self._setting, length, accepted, confidences)
 
     def stepped(self, fact: Stepped) -> None:
-        """A step of speculation is over. It may have begun before what was decided last."""
+        """A step of speculation is over. It may have begun before what was decided last. What short steps teach is
+        taken in together: by itself each would find all of this out of the processor's caches."""
+        self._facts.append(fact)
+        alike = self._suits.within(fact.setting, self._setting) and not (fact.opening or self.parked)
+        few = len(self._facts) < _JUDGE and sum(one.whole for one in self._facts) < _TOGETHER
+        if not (alike and few and self._since >= _NEW):
+            self._learn()
+
+    def _learn(self) -> None:
+        """From all that has been told by now."""
+        facts, self._facts = self._facts, []
+        for fact in facts:
+            self._saw(fact)
+        if not facts or facts[-1].opening:
+            return
+        self._weigh(facts[-1])
+        if self.parked:
+            return
+        done, before, self._steps = facts[-1].setting, self._since, self._steps + len(facts)
+        varied = not self._suits.within(done, self._setting)
+        if varied:
+            lost = facts[-1].whole * self._expected.rate / self._said(done).tokens - 1
+            self._varying.took(done, lost)
+        if varied or self._since <= _NEW or before // _JUDGE < self._since // _JUDGE:
+            self._judge(done if varied else None)
+        self._look(sum(fact.whole for fact in facts))
+        self._varied = self._varying.next(self._setting, self._rate_of, len(facts))
+
+    def _saw(self, fact: Stepped) -> None:
         self._beliefs.stepped(fact)
         self._checks.stepped(fact.accepted + 1)
+        worth = (fact.accepted + 1) * self.costs.plain
         if fact.opening:  # plain decoding would have the end of the prompt to do as well, but no window to wait for
             rows = min(fact.target, self.costs.verify.at(fact.length + 1))
-            self._spend(fact, (fact.accepted + 1) * self.costs.plain + fact.target - rows)
+            self._spend(fact, worth + fact.target - rows)
             return
         self._observed.verified(fact)
         self._observed.checked(*self._beliefs.agreed(fact))
         if fact.passed and fact.setting.way in self.costs.drafts:
             self._known = True
             self._observed.passed(fact.setting.way, fact.passed)
-        varied = not self._suits.within(fact.setting, self._setting)
-        judged = varied or self._since < _NEW or (self._since + 1) % _JUDGE == 0
-        if judged or self.parked:
-            self._weigh(fact)
-        worth = (fact.accepted + 1) * self.costs.plain
         self._spend(fact, worth)
         if self.parked:
             return
@@ -245,17 +271,9 @@ class Governor:
             self._entry = max(0.0, fact.whole - worth)
         elif self._budget.lost <= 0:
             self._entry = 0.0
-        self._steps += 1
-        if varied:
-            self._varying.took(fact.setting, fact.whole * self._expected.rate / self._said(fact.setting).tokens - 1)
-        if judged:
-            self._judge(fact.setting if varied else None)
-        self._look(fact.whole)
-        self._varied = self._varying.next(self._setting, self._rate_of)
 
     def _weigh(self, fact: Stepped) -> None:
-        """What a step took beside what its parts are expected to. (To say that takes a part of the time of a fast one:
-        not all are asked.)"""
+        """What a step took beside what its parts are expected to."""
         self._rescale()  # what has made a device slow is not to count twice
         if not fact.ends:
             expected = predict(self._observed.during(fact), fact.setting, self._beliefs.of(fact.setting))
@@ -312,6 +330,7 @@ class Governor:
 
     def stretched(self, may: bool = True) -> None:
         """A stretch has ended: is it time to speculate? may: whether that is for this one to say."""
+        self._learn()
         unchecked = self._checks.ended()
         self._stretches.ended()
         if not self.parked:
@@ -340,10 +359,12 @@ class Governor:
 
     def failed(self) -> None:
         """The draft died, or was silent for too long."""
+        self._learn()
         self.park("the draft failed")
 
     def answered(self, tokens: int) -> None:
         """A request is over. What wastes less at the end is worth more where answers are short."""
+        self._learn()
         if tokens > 0:
             self._beliefs.answered(tokens)
 

@@ -10,7 +10,7 @@ from mirror_mlx.tuning.costs import Way
 from mirror_mlx.tuning.throughput import Setting
 
 _VARY = 12  # steps of which one at most is done otherwise
-_ASK = 16  # and so many until it is asked again whether one is
+_ASK = 4  # and so many until it is asked again whether one is
 _VARIED, _ELSEWHERE = 0.006, 0.01  # of the time may be lost by that, in the same mode and in another
 _MOST = 2.0  # steps that one counts for, at most: it may have been interrupted
 
@@ -26,10 +26,10 @@ class Varying:
         self._lost: dict[str, float] = {}  # by that one, in steps
         self._asked: Setting | None = None
 
-    def next(self, setting: Setting, rate: Callable[[Setting], float]) -> Setting | None:
-        """How the next step is done, if not as decided. rate: expected, in any unit."""
-        self._steps += 1
-        self._alike += 1
+    def next(self, setting: Setting, rate: Callable[[Setting], float], steps: int = 1) -> Setting | None:
+        """How the next step is done, if not as decided. rate: expected, in any unit; steps: since this was asked."""
+        self._steps += steps
+        self._alike += steps
         if self._alike < max(_VARY, self._next) or setting.mode == "ar":
             return None
         self._next = self._alike + _ASK
