@@ -35,6 +35,7 @@ from mirror_mlx.tuning.throughput import Prediction, Setting, predict
 from mirror_mlx.tuning.varying import Varying
 
 _BETTER = 1.03  # times the rate before something else is done
+_WORSE = 0.98  # times plain decoding's before that is: what a few of its tokens took is no better known
 _JUDGE = 4  # steps between two judgements of whether speculation is worth it
 _NEW = 8  # steps after which each is judged, where something has just been decided
 _TOGETHER = 80.0  # ms of steps of which nothing is made until they are over
@@ -299,7 +300,7 @@ class Governor:
         else:
             self._lookout.begin(self.costs, self._setting, rate, self._since, near=self.slow)
         plain, why = self.costs.plain, ""
-        if self.gain < 1.0 and not self._doubt.learning(self._steps):
+        if self.gain < _WORSE and not self._doubt.learning(self._steps):
             why = f"{self.gain:.2f} × plain expected"
         elif self._budget.over(plain, self._expected.won(plain), self._entry):
             why = f"{self._budget.lost / plain:.1f} tokens' time lost"
