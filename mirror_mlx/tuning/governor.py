@@ -294,7 +294,7 @@ class Governor:
         self._expected = self._said(self._setting)
         better = other is not None and self._rate_of(other) > self._expected.rate
         rate = self._expected.rate
-        if better or self.gain < 1.0 or self._lookout.changed(rate):
+        if better or self.gain < _WORSE or self._lookout.changed(rate):
             self._lookout.looked(rate, self._since)
             self._prefer(*self._lookout.best(self.costs, self._setting, near=self.slow))
         else:
