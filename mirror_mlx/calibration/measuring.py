@@ -122,7 +122,7 @@ def measure(
     theirs."""
     windows = verifying.windows(wanted.length)
     verified = (1 + verifying.REPEATS) * len(windows)
-    told = _Told(report, 1 + verified + len(wanted.exits) + ((_REPEATS + 1) * len(wanted.ways) if draft else 0))
+    told = _Told(report, 2 + verified + len(wanted.exits) + ((_REPEATS + 1) * len(wanted.ways) if draft else 0))
     tokens = list(text)
     target.prefill(tokens[:-1], Sampler(sampling))
     verifying.plain(target, tokens)  # what the draft has its turns with
@@ -141,10 +141,12 @@ def measure(
     said = tokens[: len(text) + _SAID]
     verify = Curve.through(rows)
     taps = list(told.each(verifying.taps(target, tokens, length, wanted.exits, between)))
+    thought = verifying.thought(target, tokens, length, between)
+    told.done()
     costs = Costs(
         # A verification of one row does all that a plain token needs: what took longer was disturbed.
         min(plain, verify.at(1)), verify, max(0.0, median([ms for _, _, ms in taps])) if taps else 0.0,
-        {layer: share for layer, share, _ in taps},
+        {layer: share for layer, share, _ in taps}, thought=thought,
     )  # fmt: skip
     if draft is None or between.failed:
         return Found(costs, refusal=between.failed)

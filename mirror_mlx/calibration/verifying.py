@@ -14,6 +14,8 @@ _PLAIN, _FEW = 7, 5  # tokens decoded plainly at a time, and of a slow target
 _PLAIN_S, _VERIFY_S = 0.12, 5.0  # seconds after which they are enough, and verifications are
 _FAST_S = 1.5  # and those of a fast target, which are measured more often: as much disturbs them more
 REPEATS, _MOST = 3, 9
+_THINKS = 3.0  # ms of thought beside a verification,
+_PAIRS, _PAIRS_S = 7, 1.0  # how many of them are compared with others, and seconds after which fewer are enough
 
 
 def plain(target: Target, tokens: list[int]) -> float:
@@ -91,10 +93,36 @@ def taps(
         target.exit_layer = chosen
 
 
+def thought(target: Target, tokens: list[int], length: int, between: Callable[[], object]) -> float:
+    """Of what is thought beside a verification of `length` proposals, the share by which that takes longer: none where
+    the target is another device, all of it where it is computed on the same core. between: as in `turns`."""
+    began, shares = time.perf_counter(), list[float]()
+    while len(shares) < _PAIRS and (len(shares) < REPEATS or time.perf_counter() - began < _PAIRS_S):
+        between()
+        ((_, alone),) = steps(target, tokens, length, 1)
+        ms = min(_THINKS, alone / 2)
+        between()
+        ((_, beside),) = steps(target, tokens, length, 1, meanwhile=lambda ms=ms: _think(ms))
+        shares.append((beside - alone) / ms)
+    return min(1.0, max(0.0, median(shares)))
+
+
+def _think(ms: float) -> None:
+    ends = time.perf_counter() + ms / 1e3
+    while time.perf_counter() < ends:
+        pass
+
+
 def steps(
-    target: Target, tokens: list[int], length: int, count: int, tap: bool = False
+    target: Target,
+    tokens: list[int],
+    length: int,
+    count: int,
+    tap: bool = False,
+    meanwhile: Callable[[], object] = lambda: None,
 ) -> Iterator[tuple[float, float]]:
-    """Steps with windows of nonsense: when the tap has spoken, and when it is over, ms from the beginning."""
+    """Steps with windows of nonsense: when the tap has spoken, and when it is over, ms from the beginning. meanwhile:
+    done while the target is at work."""
     for _ in range(count):
         window = [tokens[-1]] * length
         began = time.perf_counter()
@@ -102,6 +130,7 @@ def steps(
         if seen is not None:
             seen.read()
         spoken = time.perf_counter()
+        meanwhile()
         outcome = verify(window, target.finish())
         target.commit(outcome)
         yield 1e3 * (spoken - began), 1e3 * (time.perf_counter() - began)

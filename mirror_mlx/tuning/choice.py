@@ -13,9 +13,11 @@ LENGTHS = (1, 2, 3, 4, 5, 7, 8, 11, 15)
 _ROOTS = (4, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 _PLAIN = Setting("ar")
 _ROUNDS = 3  # through all factors; after that nothing has been seen to change
-_THOUGHT = 0.15  # ms it takes to look at one, at most; a target that is computed where this is waits meanwhile,
-_THINKS = 0.02  # so no more of its time goes into that
-_AT_ONCE = 12  # of them beside one verification, at most: what takes longer keeps both devices waiting
+_AT_ONCE = 12  # settings that are looked at beside one verification: what takes longer keeps both devices waiting
+_TAKES, _THINKS = (
+    0.15,
+    0.02,
+)  # ms to look at one; and what share of a step goes into that where the target is slowed by it
 
 T = TypeVar("T")
 BeliefOf = Callable[[Setting], Belief]
@@ -82,10 +84,11 @@ def search(costs: Costs, reach: Reach, belief: BeliefOf, start: Setting = _PLAIN
     return max(found, key=lambda pair: pair[1].rate, default=(_PLAIN, known[_PLAIN]))
 
 
-def further(looking: Generator[None, None, T], step: float) -> T | None:
-    """As far as there is time for beside a step of so many ms: what it ends with; None: it has not ended."""
+def further(looking: Generator[None, None, T], slowed: float = inf) -> T | None:
+    """As far as there is time for beside one verification: what it ends with; None: it has not ended. slowed: ms of the
+    step, where that takes longer for it."""
     try:
-        for _ in range(int(min(max(1.0, _THINKS * step / _THOUGHT), _AT_ONCE))):
+        for _ in range(int(min(max(1.0, _THINKS * slowed / _TAKES), _AT_ONCE))):
             next(looking)
     except StopIteration as ended:
         found: T = ended.value
@@ -95,7 +98,7 @@ def further(looking: Generator[None, None, T], step: float) -> T | None:
 
 def finished(looking: Search) -> tuple[Setting, Prediction]:
     """What a search ends with."""
-    while (found := further(looking, inf)) is None:
+    while (found := further(looking)) is None:
         pass
     return found
 

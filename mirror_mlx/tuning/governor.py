@@ -14,6 +14,7 @@ it is unlikely to hold.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import inf
 
 from mirror_mlx.messages import HITS
 from mirror_mlx.tuning import cutting, waiting
@@ -38,7 +39,8 @@ _BETTER = 1.03  # times the rate before something else is done
 _WORSE = 0.98  # times plain decoding's before that is: what a few of its tokens took is no better known
 _JUDGE = 4  # steps between two judgements of whether speculation is worth it
 _NEW = 8  # steps after which each is judged, where something has just been decided
-_TOGETHER = 80.0  # ms of steps of which nothing is made until they are over
+_SLOWS = 0.5  # of what is thought, by which a verification takes longer, and it is thought less
+_TOGETHER = 80.0  # ms of steps that are thought of together then
 _LASTED = 128  # steps of speculation that was worth it for long
 _ALIKE = 0.02  # by as much more or less is expected, and it is not looked for something else,
 _SKIPPED = 3  # so many times at most, while plain decoding goes on
@@ -66,7 +68,7 @@ class Governor:
         known: bool = True,
     ) -> None:
         self._reach, self._observed = reach, Observed(costs)
-        self._known = known
+        self._known, self._slows = known, costs.thought > _SLOWS
         self._beliefs = Beliefs(costs.drafts, holds, backup)
         self._budget = Budget()
         self._stretches, self._checks = Stretches(), Checks(away=not known)
@@ -224,12 +226,12 @@ class Governor:
             self._beliefs.verified(self._setting, length, accepted, confidences)
 
     def stepped(self, fact: Stepped) -> None:
-        """A step of speculation is over. It may have begun before what was decided last. What short steps teach is
-        taken in together: by itself each would find all of this out of the processor's caches."""
+        """A step of speculation is over. It may have begun before what was decided last. Where the target is slowed by
+        what is thought, short steps are thought of together: each by itself would find this out of the caches."""
         self._facts.append(fact)
         alike = self._suits.within(fact.setting, self._setting) and not (fact.opening or self.parked)
         few = len(self._facts) < _JUDGE and sum(one.whole for one in self._facts) < _TOGETHER
-        if not (alike and few and self._since >= _NEW):
+        if not (self._slows and alike and few and self._since >= _NEW):
             self._learn()
 
     def _learn(self) -> None:
@@ -249,7 +251,7 @@ class Governor:
             self._varying.took(done, lost)
         if varied or self._since <= _NEW or before // _JUDGE < self._since // _JUDGE:
             self._judge(done if varied else None)
-        self._look(sum(fact.whole for fact in facts))
+        self._look(sum(fact.whole for fact in facts) if self._slows else inf)
         self._varied = self._varying.next(self._setting, self._rate_of, len(facts))
 
     def _saw(self, fact: Stepped) -> None:
@@ -390,14 +392,14 @@ class Governor:
         self._checks.dropped()
         self._entry = 0.0
 
-    def _look(self, step: float) -> None:
-        """A bit further, while the devices are at work, for so many ms."""
+    def _look(self, slowed: float) -> None:
+        """A bit further, while the devices are at work. slowed: as in `choice.further`."""
         if self._lookout.looking:
-            if found := self._lookout.further(step):
+            if found := self._lookout.further(slowed):
                 self._expected = self._said(self._setting)
                 self._prefer(found[0], self._said(found[0]))
         elif self._beliefs.differs:
-            self._suits.look(self.costs, self._setting, step)
+            self._suits.look(self.costs, self._setting, slowed)
 
     def _prefer(self, setting: Setting, said: Prediction) -> None:
         self._rows = None

@@ -49,9 +49,9 @@ class Lookout:
             self.looked(rate, since)
             self._looking = self._search(costs, start, near)
 
-    def further(self, step: float) -> tuple[Setting, Prediction] | None:
-        """While a step goes on that takes so many ms: what is best, once the look has ended."""
-        if self._looking is None or (found := further(self._looking, step)) is None:
+    def further(self, slowed: float) -> tuple[Setting, Prediction] | None:
+        """Beside a verification: what is best, once the look has ended. slowed: as in `choice.further`."""
+        if self._looking is None or (found := further(self._looking, slowed)) is None:
             return None
         self._looking = None
         return found
