@@ -91,6 +91,7 @@ class Costs:
     thought   the share of what is thought beside a verification by which that takes longer
     drafts    by how the draft proposes; none: there is no draft, or it costs nothing
     more      factors on steps of speculation, by their kind: there is more to one than its parts
+    reached   factors on the share of outcomes that something is prepared for, likewise: not all roots are come to
     token     what one takes of late, which waiting for longer windows is weighed against; 0: it is not
     """
 
@@ -102,6 +103,7 @@ class Costs:
     exchange: float = 0.0
     drafts: Mapping[Way, DraftCosts] = field(default_factory=dict)
     more: Mapping[Kind, float] = field(default_factory=dict)
+    reached: Mapping[Kind, float] = field(default_factory=dict)
     token: float = 0.0
     thought: float = 0.0
 

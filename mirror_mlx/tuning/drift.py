@@ -75,6 +75,31 @@ class Excess:
         return (self._count * self._mean + self._WEIGHT * usual) / (self._count + self._WEIGHT)
 
 
+class Often:
+    """How often something happens ÷ how often it was said to, from running counts.
+
+    >>> seen = Often()
+    >>> for happens in [True, True, False, True] * 50:
+    ...     seen.saw(happens, said=0.9)
+    >>> round(seen.value, 2), Often().value
+    (0.86, 1.0)
+    """
+
+    _KEEP = 0.97
+    _WEIGHT = 6.0  # of its happening as often as was said
+
+    def __init__(self) -> None:
+        self._happened = self._said = 0.0
+
+    def saw(self, happened: bool, said: float) -> None:
+        self._happened = self._KEEP * self._happened + happened
+        self._said = self._KEEP * self._said + said
+
+    @property
+    def value(self) -> float:
+        return (self._happened + self._WEIGHT) / (self._said + self._WEIGHT)
+
+
 class Shape:
     """A calibrated curve, and how it turns out to be bent: what is seen at some count counts for the measured points
     on both sides of it.

@@ -281,6 +281,8 @@ class Governor:
         if not fact.ends:
             expected = predict(self._observed.during(fact), fact.setting, self._beliefs.of(fact.setting))
             self._observed.lasted(fact, expected.hit if fact.source in HITS else expected.miss)
+            if fact.opened:
+                self._observed.prepared(fact, expected.share)
 
     @property
     def _since(self) -> int:

@@ -7,10 +7,10 @@ from dataclasses import replace
 from math import inf, sqrt
 from statistics import fmean
 
-from mirror_mlx.messages import PREDICTORS
+from mirror_mlx.messages import HITS, PREDICTORS
 from mirror_mlx.tuning.costs import Costs, Kind, Way
 from mirror_mlx.tuning.curve import Curve
-from mirror_mlx.tuning.drift import Excess, Ratio, Shape
+from mirror_mlx.tuning.drift import Excess, Often, Ratio, Shape
 from mirror_mlx.tuning.policy import Passed, Stepped
 from mirror_mlx.tuning.running import Brought
 from mirror_mlx.tuning.tally import Plained
@@ -34,6 +34,7 @@ class Observed:
         self._fastest = inf  # a token of plain decoding ÷ as calibrated, in the stretch in which that was least
         self._steps: dict[Kind, Excess] = {}  # a step ÷ what its parts come to
         self._modes: dict[str, Excess] = {}
+        self._reached: dict[Kind, Often] = {}  # outcomes that something was prepared for
         self._probing: float | None = None  # a pass beside plain decoding ÷ beside nothing
         self._checked = {way: Brought(_KNOWN * (one.tokens - 1), _KNOWN) for way, one in costs.drafts.items() if way[1]}
         self._shape = Shape(costs.verify)
@@ -58,6 +59,7 @@ class Observed:
         self.costs = replace(
             base, plain=base.plain * self._plain_now, verify=self._shape.curve.scaled(slow), tap=base.tap * slow,
             slower=self._slower.curve.at(1), drafts=drafts, more=self._more, token=token,
+            reached={kind: seen.value for kind, seen in self._reached.items()},
         )  # fmt: skip
 
     @property
@@ -106,6 +108,12 @@ class Observed:
     def during(self, fact: Stepped) -> Costs:
         """What everything took in a step whose target's part is known: `costs`, but for that."""
         return replace(self.costs, verify=Curve.of({1: fact.target}), tap=0.0, slower=1.0, more={})
+
+    def prepared(self, fact: Stepped, share: float) -> None:
+        """Whether there was something for the outcome of a step, where `during` says how often there is."""
+        kind = fact.setting.kind
+        said = share / self.costs.reached.get(kind, 1.0)
+        self._reached.setdefault(kind, Often()).saw(fact.source in HITS, said)
 
     def lasted(self, fact: Stepped, expected: float) -> None:
         """A step, where `during` makes so many ms of it: there is more to one than its parts. What that was of another

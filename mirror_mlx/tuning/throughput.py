@@ -198,8 +198,9 @@ def _of_parts(costs: Costs, setting: Setting, belief: Belief, alive: Sequence[fl
 
 
 def _mirror(costs: Costs, draft: DraftCosts, setting: Setting, belief: Belief, alive: Sequence[float]) -> Prediction:
-    joint = _expects(costs, draft, setting, belief)
-    hits = _at_most(belief.hits, alive[setting.length - 1] * belief.guessed()) if joint else belief.hits
+    hits = _reached(belief.hits, costs.reached.get(setting.kind, 1.0))
+    joint = _expects(costs, draft, setting, hits)
+    hits = _at_most(hits, alive[setting.length - 1] * belief.guessed()) if joint else hits
     rested = step = _Beside.of(costs, draft, setting, hits, 0.0, joint)
     if rested.left:  # where the target did not wait, the draft may be busy still when the next step begins
         step = _Beside.of(costs, draft, setting, hits, rested.left, joint)
@@ -215,19 +216,24 @@ def _mirror(costs: Costs, draft: DraftCosts, setting: Setting, belief: Belief, a
     return Prediction(share * hit + (1 - share) * miss, tokens, hit, miss, share)
 
 
+def _reached(hits: Callable[[float], float], share: float) -> Callable[[float], float]:
+    """The same, where no more than that share of the roots is come to before the outcome is known."""
+    return hits if share == 1.0 else lambda count: min(1.0, share * hits(count))
+
+
 def _at_most(hits: Callable[[float], float], first: float) -> Callable[[float], float]:
     """The same, where the first root alone is the outcome in such a share of steps at most."""
     return lambda count: min(hits(count), first) if count <= 1 else hits(count)
 
 
-def _expects(costs: Costs, draft: DraftCosts, setting: Setting, belief: Belief) -> bool:
+def _expects(costs: Costs, draft: DraftCosts, setting: Setting, hits: Callable[[float], float]) -> bool:
     """Whether the draft has an idea of the outcome when a step begins, so that its first pass takes a branch. Streams
     that are checked are one; else it comes with a whole window, the first of which comes without it."""
     if draft.joint is None or not setting.guesses or not setting.own:
         return False
     if setting.way[1] or setting.late >= setting.length:
         return True
-    parts = _Beside.of(costs, draft, setting, belief.hits, 0.0).parts
+    parts = _Beside.of(costs, draft, setting, hits, 0.0).parts
     return bool(parts) and parts[0].passes >= draft.passes(setting.length)
 
 
