@@ -13,11 +13,13 @@ from whims import COUNT, PROMPT, plain, said
 import mirror_mlx
 from mirror_mlx import auto
 from mirror_mlx.bench.choices import Nameless
+from mirror_mlx.bench.lab import PacedTarget
 from mirror_mlx.calibration import Found, kept
 from mirror_mlx.draft import AutoregressiveDraft, ScriptedDraft
 from mirror_mlx.draft.hosted import Hosted
 from mirror_mlx.engine import Engine
 from mirror_mlx.sampling import Sampling
+from mirror_mlx.target.submission import LayerByLayer
 from mirror_mlx.tuning.costs import Costs, DraftCosts
 from mirror_mlx.tuning.curve import Curve
 
@@ -81,7 +83,8 @@ def test_it_moves_a_draft_away_from_a_host_on_which_it_dies():
     model = zoo.tiny("qwen3")
     right = right_draft(model)
     draft = Hosted("coreml", Dies(lambda context: 0), {"mlx": lambda: right})
-    with told(Engine(model, draft=draft, mode="auto"), costs(verify=0.1, plain_ms=50.0)) as engine:
+    slow = PacedTarget(LayerByLayer(), 0.02, len(model.layers))
+    with told(Engine(model, draft=draft, mode="auto", submission=slow), costs(verify=20.0, plain_ms=20.0)) as engine:
         assert said(engine, count=190) == plain(model, count=190)
         stats = engine.stats
     assert stats.draft_host == "mlx"
