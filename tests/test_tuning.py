@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import replace
-from itertools import product
+from itertools import pairwise, product
 from statistics import fmean, median
 
 import pytest
@@ -581,3 +581,21 @@ def test_windows_that_hold_are_followed_up_less_soon_where_that_came_to_nothing(
         lengths.append(governor.ask().plain)
         governor.park("it did not pay")
     assert lengths == [8, 8, 16, 32, 64]
+
+
+@pytest.mark.parametrize("thought", [0.0, 1.0])
+def test_a_step_that_is_done_otherwise_is_done_once(thought):
+    """It is decided during one step, done as the next, and told of during the one after."""
+    world = World(replace(worlds.costs(10.0, 22.0), thought=thought), 0.85)
+    governor, last, otherwise = Governor(world.costs, REACH, {(0, False): 0.85}), None, []
+    for _ in range(600):
+        ask = governor.ask()
+        if ask.plain:
+            governor.stretched()
+            continue
+        otherwise.append(ask.setting != governor.setting)
+        if last is not None:
+            governor.stepped(last)
+        last = world.step(ask.setting)
+    assert sum(otherwise) >= 4
+    assert not any(one and other for one, other in pairwise(otherwise))

@@ -95,6 +95,10 @@ class Often:
         self._happened = self._KEEP * self._happened + happened
         self._said = self._KEEP * self._said + said
 
+    def faded(self, left: float) -> None:
+        """What was seen is longer past: so much of it is left."""
+        self._happened, self._said = left * self._happened, left * self._said
+
     @property
     def value(self) -> float:
         return (self._happened + self._WEIGHT) / (self._said + self._WEIGHT)

@@ -229,6 +229,7 @@ class Governor:
         """A step of speculation is over. It may have begun before what was decided last. Where the target is slowed by
         what is thought, short steps are thought of together: each by itself would find this out of the caches."""
         self._facts.append(fact)
+        self._varied = None  # the step that was to be is under way
         alike = self._suits.within(fact.setting, self._setting) and not (fact.opening or self.parked)
         few = len(self._facts) < _JUDGE and sum(one.whole for one in self._facts) < _TOGETHER
         if not (self._slows and alike and few and self._since >= _NEW):

@@ -114,6 +114,9 @@ class Observed:
         kind = fact.setting.kind
         said = share / self.costs.reached.get(kind, 1.0)
         self._reached.setdefault(kind, Often()).saw(fact.source in HITS, said)
+        for other, seen in self._reached.items():
+            if other != kind:
+                seen.faded(_ALIKE)
 
     def lasted(self, fact: Stepped, expected: float) -> None:
         """A step, where `during` makes so many ms of it: there is more to one than its parts. What that was of another
@@ -199,3 +202,5 @@ class Observed:
         self.anchored()
         for seen in (*self._modes.values(), *self._steps.values()):
             seen.faded(0.5, 1.0)
+        for prepared in self._reached.values():
+            prepared.faded(0.5)
