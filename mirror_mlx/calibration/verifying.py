@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import pairwise
 from statistics import median
 
@@ -102,7 +103,7 @@ def thought(target: Target, tokens: list[int], length: int, between: Callable[[]
         ((_, alone),) = steps(target, tokens, length, 1)
         ms = min(_THINKS, alone / 2)
         between()
-        ((_, beside),) = steps(target, tokens, length, 1, meanwhile=lambda ms=ms: _think(ms))
+        ((_, beside),) = steps(target, tokens, length, 1, meanwhile=partial(_think, ms))
         shares.append((beside - alone) / ms)
     return min(1.0, max(0.0, median(shares)))
 

@@ -31,11 +31,12 @@ class Ratio:
     def saw(self, ratio: float, count: int = 1) -> None:
         """count: of how many of them this is the mean."""
         low, high = sorted((ratio, self._last))
+        high = ratio if count > 1 else high
         self._last = ratio
         if low > self.value * self._FAR:
             self.value = low
-        elif (ratio if count > 1 else high) < self.value / self._FAR:
-            self.value = ratio if count > 1 else high
+        elif high < self.value / self._FAR:
+            self.value = high
         else:
             bounded = min(max(ratio, self.value / self._FAR), self.value * self._FAR)
             self.value += (1 - (1 - self._new) ** min(count, self._most)) * (bounded - self.value)

@@ -131,13 +131,16 @@ class Governor:
                 self._skipped += 1
                 return said
         self._rescale()
-        self._wish, said = self._lookout.best(self.costs, self._wish, near=self.slow)
+        self._wish, said = self._best_from(self._wish)
         # Time is worth more once it is at work, and windows in turns end the sooner.
         if self.parked and self._wish.mode == "sd" and said.rate > self._expected.rate:
             self._observed.rescale(1 / said.rate)
-            self._wish, said = self._lookout.best(self.costs, self._wish, near=self.slow)
+            self._wish, said = self._best_from(self._wish)
         self._hoped, self._skipped = said.rate * self.costs.plain if self._wish.mode != "ar" else 0.0, 0
         return said
+
+    def _best_from(self, start: Setting) -> tuple[Setting, Prediction]:
+        return self._lookout.best(self.costs, start, near=self.slow)
 
     def _said(self, setting: Setting) -> Prediction:
         return predict(self.costs, setting, self._beliefs.of(setting))
@@ -230,10 +233,18 @@ class Governor:
         what is thought, short steps are thought of together: each by itself would find this out of the caches."""
         self._facts.append(fact)
         self._varied = None  # the step that was to be is under way
-        alike = self._suits.within(fact.setting, self._setting) and not (fact.opening or self.parked)
-        few = len(self._facts) < _JUDGE and sum(one.whole for one in self._facts) < _TOGETHER
-        if not (self._slows and alike and few and self._since >= _NEW):
+        if not (self._slows and self._one_of_several(fact)):
             self._learn()
+
+    def _one_of_several(self, fact: Stepped) -> bool:
+        """Whether a step is one of several alike, and there may be more of them before anything is made of it."""
+        if fact.opening or self.parked or self._since < _NEW or len(self._facts) >= _JUDGE:
+            return False
+        return self._within(fact.setting) and sum(one.whole for one in self._facts) < _TOGETHER
+
+    def _within(self, setting: Setting) -> bool:
+        """Whether that is what was decided, or suits where it was."""
+        return self._suits.within(setting, self._setting)
 
     def _learn(self) -> None:
         """From all that has been told by now."""
@@ -245,12 +256,13 @@ class Governor:
         self._weigh(facts[-1])
         if self.parked:
             return
-        done, before, self._steps = facts[-1].setting, self._since, self._steps + len(facts)
-        varied = not self._suits.within(done, self._setting)
+        done, judged = facts[-1].setting, self._since // _JUDGE
+        self._steps += len(facts)
+        varied = not self._within(done)
         if varied:
             lost = facts[-1].whole * self._expected.rate / self._said(done).tokens - 1
             self._varying.took(done, lost)
-        if varied or self._since <= _NEW or before // _JUDGE < self._since // _JUDGE:
+        if varied or self._since <= _NEW or self._since // _JUDGE > judged:
             self._judge(done if varied else None)
         self._look(sum(fact.whole for fact in facts) if self._slows else inf)
         self._varied = self._varying.next(self._setting, self._rate_of, len(facts))
@@ -301,7 +313,7 @@ class Governor:
         rate = self._expected.rate
         if better or self.gain < _WORSE or self._lookout.changed(rate):
             self._lookout.looked(rate, self._since)
-            self._prefer(*self._lookout.best(self.costs, self._setting, near=self.slow))
+            self._prefer(*self._best_from(self._setting))
         else:
             self._lookout.begin(self.costs, self._setting, rate, self._since, near=self.slow)
         plain, why = self.costs.plain, ""

@@ -216,9 +216,9 @@ def _mirror(costs: Costs, draft: DraftCosts, setting: Setting, belief: Belief, a
     return Prediction(share * hit + (1 - share) * miss, tokens, hit, miss, share)
 
 
-def _reached(hits: Callable[[float], float], share: float) -> Callable[[float], float]:
-    """The same, where no more than that share of the roots is come to before the outcome is known."""
-    return hits if share == 1.0 else lambda count: min(1.0, share * hits(count))
+def _reached(hits: Callable[[float], float], factor: float) -> Callable[[float], float]:
+    """The same, where something is prepared so many times as often as that: see `Costs.reached`."""
+    return hits if factor == 1.0 else lambda count: min(1.0, factor * hits(count))
 
 
 def _at_most(hits: Callable[[float], float], first: float) -> Callable[[float], float]:

@@ -26,7 +26,7 @@ class Varying:
         self._lost: dict[str, float] = {}  # by that one, in steps
         self._asked: Setting | None = None
 
-    def next(self, setting: Setting, rate: Callable[[Setting], float], steps: int = 1) -> Setting | None:
+    def next(self, setting: Setting, rate: Callable[[Setting], float], steps: int) -> Setting | None:
         """How the next step is done, if not as decided. rate: expected, in any unit; steps: since this was asked."""
         self._steps += steps
         self._alike += steps
