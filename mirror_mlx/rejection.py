@@ -62,9 +62,7 @@ def propose_of(
     """The same where only some tokens of each row are known: ids and their log-probabilities [R, K]."""
     s = sampler.sampling
     if not (s.coupled or s.greedy):
-        with mx.stream(mx.cpu):
-            warped = np.array(sampler.warp(mx.array(logprobs), positions))
-        return _drawn(sampler, ids, warped, positions, after)
+        return _drawn(sampler, ids, sampler.warp_few(ids, logprobs, positions), positions, after)
     scores = sampler.scores_of(ids, logprobs, positions, vocab_size)
     best = scores.argmax(axis=-1)
     sure = 1.0 / np.exp(scores - scores.max(axis=-1, keepdims=True)).sum(axis=-1)

@@ -15,6 +15,7 @@ import mlx.core as mx
 import numpy as np
 from mlx_lm.sample_utils import apply_min_p, apply_top_k, apply_top_p, apply_xtc
 
+from mirror_mlx import warping
 from mirror_mlx.errors import UsageError
 
 LogitsProcessor = Callable[[mx.array, mx.array], mx.array]
@@ -115,10 +116,9 @@ class Sampler:
         """
         if self.sampling.greedy:
             return logprobs
-        with mx.stream(mx.cpu):
-            warped = self.warp(mx.array(logprobs), positions)
-            noise, rows = self.drawn_for(positions, vocab_size)
-            return np.array(warped + noise[rows[:, None], mx.array(ids)])
+        blocks = {p // _BLOCK: np.asarray(self._block(p // _BLOCK, vocab_size, mx.cpu)) for p in positions}
+        noise = [blocks[p // _BLOCK][p % _BLOCK, row] for p, row in zip(positions, ids, strict=True)]
+        return self.warp_few(ids, logprobs, positions) + np.stack(noise)
 
     def opinion_of(
         self, ids: np.ndarray, logprobs: np.ndarray, positions: Sequence[int], vocab_size: int
@@ -126,8 +126,7 @@ class Sampler:
         """`opinion` where only some tokens of each row are known: see `scores_of`."""
         if self.sampling.coupled or self.sampling.greedy:
             return self.scores_of(ids, logprobs, positions, vocab_size)
-        with mx.stream(mx.cpu):
-            return np.array(self.warp(mx.array(logprobs), positions))
+        return self.warp_few(ids, logprobs, positions)
 
     def _process(self, logits: mx.array, positions: Sequence[int], tokens: Sequence[int]) -> mx.array:
         processors = self.sampling.logits_processors
@@ -151,15 +150,33 @@ class Sampler:
         if s.xtc_probability > 0:
             # mlx-lm draws its coin from the global stream: ask it for the certain case and toss a keyed coin here.
             cut = apply_xtc(logprobs, 1.0, s.xtc_threshold, list(s.xtc_special_tokens))
-            coins = mx.stack([mx.random.uniform(key=_position_key(self._keys[XTC], p)) for p in positions])
+            coins = mx.stack([self._coin(XTC, p) for p in positions])
             logprobs = mx.where((coins > s.xtc_probability)[:, None], logprobs, cut)
         if 0 < s.top_k < logprobs.shape[-1]:
             logprobs = apply_top_k(logprobs, s.top_k)
         return logprobs * (1 / s.temperature)
 
+    def warp_few(self, ids: np.ndarray, logprobs: np.ndarray, positions: Sequence[int]) -> np.ndarray:
+        """`warp` where only some tokens of each row are known: [R, K] → [R, K], on the CPU."""
+        s = self.sampling
+        if 0 < s.top_p < 1:
+            logprobs = warping.top_p(logprobs, s.top_p)
+        if s.min_p > 0:
+            logprobs = warping.min_p(logprobs, s.min_p, min(s.min_tokens_to_keep, logprobs.shape[-1]))
+        if s.xtc_probability > 0:
+            tossed = np.array([self._coin(XTC, p, mx.cpu).item() <= s.xtc_probability for p in positions])
+            cut = warping.xtc(logprobs, s.xtc_threshold, np.isin(ids, s.xtc_special_tokens))
+            logprobs = np.where(tossed[:, None], cut, logprobs)
+        if 0 < s.top_k < logprobs.shape[-1]:
+            logprobs = warping.top_k(logprobs, s.top_k)
+        return (logprobs * (1 / s.temperature)).astype(np.float32)
+
     def coins(self, positions: Sequence[int]) -> mx.array:
         """One for each position, in [0, 1)."""
-        return mx.stack([mx.random.uniform(key=_position_key(self._keys[COIN], p)) for p in positions])
+        return mx.stack([self._coin(COIN, p) for p in positions])
+
+    def _coin(self, family: int, position: int, device: mx.DeviceType | None = None) -> mx.array:
+        return mx.random.uniform(key=_position_key(self._keys[family], position), stream=device)
 
     def noise(self, positions: Sequence[int], vocab_size: int) -> mx.array:
         """Gumbel noise [R, V] of these positions."""
@@ -172,23 +189,24 @@ class Sampler:
         words = {position: _key(self._keys[DRAFT], after, position) for position in set(positions)}
         rows = np.array([words[position] for position in positions])[:, None]
         keys = np.stack([np.broadcast_to(rows, ids.shape), ids], -1).astype(np.uint32)
-        with mx.stream(mx.cpu):
-            noise = mx.vmap(partial(_gumbel, ()))(mx.array(keys.reshape(-1, 2)))
-            return np.array(noise).reshape(ids.shape)
+        return np.array(mx.vmap(partial(_gumbel, (), mx.cpu))(mx.array(keys.reshape(-1, 2)))).reshape(ids.shape)
 
     def drawn_for(self, positions: Sequence[int], vocab_size: int) -> tuple[mx.array, mx.array]:
         """Noise [n, ≥ V] of whole blocks of positions, and in which of its rows that of these positions is [R]."""
         wanted = sorted({p // _BLOCK for p in positions})
-        for block in wanted:
-            if block not in self._blocks:
-                keys = [[self._keys[GUMBEL], p] for p in range(block * _BLOCK, (block + 1) * _BLOCK)]
-                draw = mx.vmap(partial(_gumbel, (_drawn(vocab_size),)))
-                self._blocks[block] = draw(mx.array(keys, dtype=mx.uint32))
-        for old in [block for block in self._blocks if block < wanted[0] - 1]:
-            del self._blocks[old]
-        noise = mx.concatenate([self._blocks[block] for block in wanted])
+        noise = mx.concatenate([self._block(block, vocab_size) for block in wanted])
         offset = {block: i * _BLOCK for i, block in enumerate(wanted)}
         return noise, mx.array([offset[p // _BLOCK] + p % _BLOCK for p in positions])
+
+    def _block(self, block: int, vocab_size: int, device: mx.DeviceType | None = None) -> mx.array:
+        """Noise [_BLOCK, ≥ V]; drawn where it is asked for first. Those long past are forgotten."""
+        if block not in self._blocks:
+            keys = [[self._keys[GUMBEL], p] for p in range(block * _BLOCK, (block + 1) * _BLOCK)]
+            draw = mx.vmap(partial(_gumbel, (_drawn(vocab_size),), device))
+            self._blocks[block] = draw(mx.array(keys, dtype=mx.uint32))
+            for old in [other for other in self._blocks if other < block - 2]:
+                del self._blocks[old]
+        return self._blocks[block]
 
 
 def _drawn(vocab_size: int) -> int:
@@ -202,8 +220,8 @@ def _drawn(vocab_size: int) -> int:
     return -(-vocab_size // step) * step
 
 
-def _gumbel(shape: tuple[int, ...], key: mx.array) -> mx.array:
-    return mx.random.gumbel(shape, key=key)
+def _gumbel(shape: tuple[int, ...], device: mx.DeviceType | None, key: mx.array) -> mx.array:
+    return mx.random.gumbel(shape, key=key, stream=device)
 
 
 def _position_key(family: int, position: int) -> mx.array:

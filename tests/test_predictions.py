@@ -91,6 +91,40 @@ def test_the_noise_is_that_of_the_target():
         assert sampler.scores_of(some, logprobs, [17], 300) == pytest.approx(np.array(whole)[:, some[0]], abs=1e-5)
 
 
+@given(
+    st.builds(
+        Sampling,
+        temperature=st.sampled_from([0.3, 1.0]),
+        top_p=st.sampled_from([0.0, 0.5, 0.9, 1.0]),
+        min_p=st.sampled_from([0.0, 0.05, 0.3]),
+        min_tokens_to_keep=st.sampled_from([1, 3]),
+        top_k=st.sampled_from([0, 1, 5, 40]),
+        xtc_probability=st.sampled_from([0.0, 0.5, 1.0]),
+        xtc_threshold=st.sampled_from([0.05, 0.1]),
+        xtc_special_tokens=st.sampled_from([(), (3, 4, 5)]),
+    ),
+    st.integers(0, 1000),
+)
+def test_few_tokens_are_warped_as_all_are(sampling, seed):
+    logits = random_logits(5, 40, seed)
+    logprobs = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    sampler, positions = Sampler(sampling), range(14, 19)
+    expected = np.array(sampler.warp(mx.array(logprobs), positions))
+    ids = np.argsort(-logprobs, axis=-1)
+    found = sampler.warp_few(ids, np.take_along_axis(logprobs, ids, -1), positions)
+    assert found == pytest.approx(np.take_along_axis(expected, ids, -1), abs=1e-5)
+
+
+@pytest.mark.parametrize("coupled", [True, False])
+def test_mlx_has_one_default_device_for_all_threads_which_a_draft_of_its_own_leaves_alone(monkeypatch, coupled):
+    """What the target builds meanwhile would go to the CPU, or stay there."""
+    monkeypatch.setattr(mx, "stream", lambda *_: pytest.fail("it was changed"))
+    said = dealt(random_logits(3, 60, 4), 20)
+    sampler = Sampler(Sampling(temperature=1.0, top_p=0.9, min_p=0.01, top_k=9, xtc_probability=1.0, coupled=coupled))
+    said.choose(sampler, [1, 2, 3])
+    said.candidates(sampler, [1, 2, 3], [5, 7], 3)
+
+
 def test_a_sharpened_row_is_that_power_of_its_distribution():
     logits = random_logits(4, 60, 9)
     sharp = np.array([1.0, 1.5, 2.0, 1.0], np.float32)
