@@ -117,6 +117,7 @@ class Decoding:
                 tap = target.begin(tokens[-1], window.tokens, tokens, tap=_tapped(ask.setting), laws=window.laws)
                 if draft and ticket and tap:
                     draft.roots(ticket, tap)
+                target.proceed()
                 if last:  # what follows from it is decided while both devices are at work
                     self._policy.stepped(last)
                 chosen = target.finish()

@@ -1,6 +1,8 @@
 """The likely next tokens of each row: what the tap says of the target's rows, glue of the draft's, the end of both."""
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from threading import Thread
 
 import mlx.core as mx
 import numpy as np
@@ -28,6 +30,26 @@ class Ranking:
             probs=np.take_along_axis(probs, order, -1).tolist(),
             own=own.tolist(),
         )
+
+    def heard(self) -> Callable[[], float]:
+        """Reads it, on a thread of its own where it is not there yet, so that the target can proceed. Returns what
+        waits for that, and says when it was (`time.perf_counter`)."""
+        at: list[float] = []
+
+        def read() -> None:
+            self.read()
+            at.append(time.perf_counter())
+
+        def when() -> float:
+            reading.join()
+            return at[0]
+
+        if self.ready:
+            read()
+            return lambda: at[0]
+        reading = Thread(target=read, daemon=True)
+        reading.start()
+        return when
 
 
 def rank(scores: mx.array, window: Sequence[int], count: int, *, ready: bool = False) -> Ranking:

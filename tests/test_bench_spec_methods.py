@@ -200,6 +200,9 @@ def test_where_a_steps_time_went(mode, draft, fallback):
         def begin(self, prefix, tap, tokens):
             pass
 
+        def proceed(self, tokens):
+            pass
+
         def finish(self, suffix, tokens):
             pass
 

@@ -92,6 +92,32 @@ def test_every_combination_equals_plain_decoding(
     assert stats.reason == ""
 
 
+def test_who_waits_for_the_tap_begins_to_before_the_rest_is_submitted(monkeypatch):
+    """On a GPU that takes until most of it has been computed."""
+    seen = []
+
+    class Watched(Whole):
+        def begin(self, prefix, tap, tokens):
+            super().begin(prefix, tap, tokens)
+            seen.append("tap" if tap else "all")
+
+        def proceed(self, tokens):
+            super().proceed(tokens)
+            seen.append("rest")
+
+        def finish(self, suffix, tokens):
+            super().finish(suffix, tokens)
+            seen.append("done")
+
+    told = Rendezvous.roots
+    monkeypatch.setattr(Rendezvous, "roots", lambda *of: (told(*of), seen.append("told")))
+    for predictor, order in (("tap", ["tap", "told", "rest", "done"]), ("draft", ["rest", "all", "rest", "done"])):
+        seen.clear()
+        decode(draft=AutoregressiveDraft(MODEL), count=12, predictor=predictor, submission=Watched())
+        assert len(seen) > 4
+        assert seen == order * (len(seen) // 4)
+
+
 def test_a_perfect_draft_fills_every_window():
     expected, _, _ = decode(mode="ar", count=40)
     given_tokens, stats, _ = decode(draft=scripted(expected, 1.0), count=40, num_draft_tokens=4)

@@ -1,5 +1,7 @@
 """The trained tap: what it does to a hidden state, its gradients, its file, and the models it cannot be used with."""
 
+import time
+
 import mlx.core as mx
 import mlx.nn as nn
 import mlx.optimizers as optim
@@ -48,7 +50,10 @@ def test_begin_reads_the_adapted_tap_and_any_other_can_be_had(temperature, submi
     model, window, sampling = zoo.tiny("qwen3"), [3, 4, 5], Sampling(temperature=temperature, seed=3)
     adapter = TapAdapter({1: pair(seed=1), 2: pair(seed=2)})
     trained, read = begun(model, window, sampling, exit_layer=2, kappa=4, tap=adapter, submission=submission())
+    heard, before = read.heard(), time.perf_counter()
+    trained.proceed()
     trained.finish()
+    assert abs(heard() - before) < 60
     assert read.read() == trained.candidates(2, 9, adapter).read()
     everything = {n: (trained.candidates(n, 9).read(), trained.candidates(n, 9, adapter).read()) for n in (1, 2, 3)}
     trained.close()

@@ -173,6 +173,9 @@ class Stopwatch:
         if tap:
             self.taps.append(self._clock())
 
+    def proceed(self, tokens: mx.array) -> None:
+        self._inner.proceed(tokens)
+
     def finish(self, suffix: Sequence[Any], tokens: mx.array) -> None:
         self._inner.finish(suffix, tokens)
 
@@ -204,6 +207,9 @@ class PacedTarget:
         self._inner.begin(prefix, tap, tokens)
         if self.eager:
             wait_until(begins + round((self._free - begins) * len(prefix) / self._layers))
+
+    def proceed(self, tokens: mx.array) -> None:
+        self._inner.proceed(tokens)
 
     def finish(self, suffix: Sequence[Any], tokens: mx.array) -> None:
         self._inner.finish(suffix, tokens)

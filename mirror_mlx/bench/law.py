@@ -221,12 +221,14 @@ def _bare(
         window, outcome = step.window.tokens, step.outcome
         began = clock()
         seen = target.begin(tokens[-1], window, tokens, tap=tap)
-        if seen is not None:
-            seen.read()
+        heard = None if seen is None else seen.heard()
+        target.proceed()
         chosen = target.finish()
         ended = clock()
         verify(window, chosen)
         target.commit(outcome)
+        if heard is not None:
+            heard()
         if len(window) == length:
             times.append(_Bare(clock() - began, clock() - ended))
         tokens += [*window[: outcome.accepted], outcome.token]

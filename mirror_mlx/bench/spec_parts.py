@@ -39,6 +39,11 @@ class Parts:
             self._inner.begin([], tap, tokens)
             self.tap += time.perf_counter_ns() - middle
 
+    def proceed(self, tokens: mx.array) -> None:
+        began = time.perf_counter_ns()
+        self._inner.proceed(tokens)
+        self.suffix += time.perf_counter_ns() - began
+
     def finish(self, suffix: Sequence[Any], tokens: mx.array) -> None:
         began = time.perf_counter_ns()
         self._inner.finish(suffix, tokens)

@@ -128,11 +128,11 @@ def steps(
         window = [tokens[-1]] * length
         began = time.perf_counter()
         seen = target.begin(tokens[-1], window, tokens, tap=tap)
-        if seen is not None:
-            seen.read()
-        spoken = time.perf_counter()
+        heard = None if seen is None else seen.heard()
+        target.proceed()
         meanwhile()
         outcome = verify(window, target.finish())
         target.commit(outcome)
-        yield 1e3 * (spoken - began), 1e3 * (time.perf_counter() - began)
+        ended = time.perf_counter()
+        yield 1e3 * ((began if heard is None else heard()) - began), 1e3 * (ended - began)
         tokens += [*window[: outcome.accepted], outcome.token]

@@ -9,13 +9,15 @@ from mirror_mlx.target.stages import arrays
 
 
 class Submission(Protocol):
-    """`begin` returns once the prefix and the tap are on their way, `finish` once the tokens are there. `ahead` puts a
-    step of plain decoding on its way, and returns what waits for its token."""
+    """`begin` returns once the prefix and the tap are on their way, and all the rest where there is no tap; `proceed`
+    once the rest is, too; `finish` once the tokens are there. `ahead` puts a step of plain decoding on its way, and
+    returns what waits for its token."""
 
     eager: bool
     """Whether the tap's values are there when `begin` returns."""
 
     def begin(self, prefix: Sequence[Any], tap: Sequence[mx.array], tokens: mx.array) -> None: ...
+    def proceed(self, tokens: mx.array) -> None: ...
     def finish(self, suffix: Sequence[Any], tokens: mx.array) -> None: ...
     def ahead(self, token: mx.array) -> Callable[[], int]: ...
 
@@ -29,12 +31,21 @@ class _Plain:
 
 
 class Whole(_Plain):
-    """For a GPU: everything is submitted at once. A wait between layers would leave the device idle."""
+    """For a GPU: everything is submitted at once. A wait between layers would leave the device idle.
+
+    In between, who waits for the tap has to begin to: submission takes most of a forward's time, as MLX commits a
+    command buffer for every 20 to 50 operations or 40 to 50 MB of weights, and has ten of them in flight at most.
+    """
 
     eager = False
 
     def begin(self, prefix: Sequence[Any], tap: Sequence[mx.array], tokens: mx.array) -> None:
-        mx.async_eval(*tap)
+        if tap:
+            mx.async_eval(*tap)
+        else:
+            self.proceed(tokens)
+
+    def proceed(self, tokens: mx.array) -> None:
         mx.async_eval(tokens)
 
     def finish(self, suffix: Sequence[Any], tokens: mx.array) -> None:
@@ -51,6 +62,9 @@ class LayerByLayer(_Plain):
         for output in prefix:
             mx.eval(arrays(output))
         mx.eval(*tap)
+
+    def proceed(self, tokens: mx.array) -> None:
+        pass
 
     def finish(self, suffix: Sequence[Any], tokens: mx.array) -> None:
         for output in suffix:

@@ -185,7 +185,7 @@ class Target:
     def begin(
         self, pending: int, window: Sequence[int], tokens: Sequence[int], *, tap: bool = True, laws: Sequence[Any] = ()
     ) -> Ranking | None:
-        """Submit the verification of `[pending, *window]`.
+        """Submit the verification of `[pending, *window]`; with a tap, up to that.
 
         tokens  everything committed, pending included; n = len(tokens)
         laws    what the proposals were drawn from, for rejection sampling; none: they were given
@@ -231,6 +231,12 @@ class Target:
         lens = self._stages.lens(adapted, mx.array([self._inputs]))[0, self._first :]
         scores = self._sampler.opinion(lens, self._positions, self._text)
         return rank(scores, self._inputs[self._first + 1 :], count, ready=ready)
+
+    def proceed(self) -> None:
+        """Submit the rest, if there was a tap. In between, who reads the tap is told of it, who waits on a thread of
+        its own: this may take until most of it has been computed."""
+        assert self._chosen is not None
+        self._submission.proceed(self._chosen)
 
     def finish(self) -> list[int]:
         """The target's own token of each row [γ+1]: what plain decoding would have chosen there."""
