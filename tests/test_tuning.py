@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from world import World, play
 
 from mirror_mlx.bench.rollout import Rollout
+from mirror_mlx.tuning import choice
 from mirror_mlx.tuning.choice import Reach, best
 from mirror_mlx.tuning.costs import Costs, DraftCosts
 from mirror_mlx.tuning.curve import Curve
@@ -599,3 +600,27 @@ def test_a_step_that_is_done_otherwise_is_done_once(thought):
         last = world.step(ask.setting)
     assert sum(otherwise) >= 4
     assert not any(one and other for one, other in pairwise(otherwise))
+
+
+def test_between_tokens_it_is_thought_no_longer_than_one_takes(monkeypatch):
+    """Unless the target would take longer for it in any case."""
+    looked = []
+    monkeypatch.setattr(choice, "predict", lambda *of: looked.append(of) or predict(*of))
+
+    class Watched(Governor):
+        most = 0
+
+        def stretched(self, may=True):
+            looked.clear()
+            parked = self.parked
+            super().stretched(may)
+            self.most = max(self.most, len(looked) if parked else 0)
+
+    for thought in (0.0, 1.0):
+        world = World(replace(worlds.costs(1.0, 4.0), thought=thought), 0.1)
+        governor = Watched(world.costs, REACH, {(0, False): 0.1})
+        play(governor, world, 1000)
+        assert (0 < governor.most < 15) == (thought == 0)
+        world.alpha = 0.9  # and what is found out by and by is done
+        play(governor, world, 1000)
+        assert not governor.parked

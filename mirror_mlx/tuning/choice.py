@@ -88,11 +88,11 @@ def search(costs: Costs, reach: Reach, belief: BeliefOf, start: Setting = _PLAIN
     return max(found, key=lambda pair: _rated(*pair), default=(_PLAIN, known[_PLAIN]))
 
 
-def further(looking: Generator[None, None, T], slowed: float = inf) -> T | None:
+def further(looking: Generator[None, None, T], slowed: float = inf, beside: float = 0.0) -> T | None:
     """As far as there is time for beside one verification: what it ends with; None: it has not ended. slowed: ms of the
-    step, where that takes longer for it."""
+    step, where that takes longer for it; beside: ms that nobody waits in, where that is known."""
     try:
-        for _ in range(int(min(max(1.0, _THINKS * slowed / _TAKES), _AT_ONCE))):
+        for _ in range(int(min(max(1.0, _THINKS * slowed / _TAKES), max(_AT_ONCE, beside / _TAKES)))):
             next(looking)
     except StopIteration as ended:
         found: T = ended.value
@@ -100,7 +100,7 @@ def further(looking: Generator[None, None, T], slowed: float = inf) -> T | None:
     return None
 
 
-def finished(looking: Search) -> tuple[Setting, Prediction]:
+def finished(looking: Generator[None, None, T]) -> T:
     """What a search ends with."""
     while (found := further(looking)) is None:
         pass

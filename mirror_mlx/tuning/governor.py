@@ -12,7 +12,7 @@ longer or shorter than was decided while the text is easier or harder than it is
 it is unlikely to hold.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 
@@ -21,7 +21,7 @@ from mirror_mlx.tuning import cutting, waiting
 from mirror_mlx.tuning.belief import Beliefs
 from mirror_mlx.tuning.budget import Budget
 from mirror_mlx.tuning.checking import CHECK, Checks
-from mirror_mlx.tuning.choice import Reach
+from mirror_mlx.tuning.choice import Reach, finished, further
 from mirror_mlx.tuning.costs import Costs, Way
 from mirror_mlx.tuning.curve import Curve
 from mirror_mlx.tuning.doubt import Doubt
@@ -82,11 +82,12 @@ class Governor:
         self._rows: Curve | None = None  # what verifying them costs; None: it has looked for others since
         self._wish = self._setting = Setting("ar")
         self._lookout = Lookout(reach, self._beliefs.of)
+        self._choosing: Generator[None, None, Prediction] | None = None  # whether to speculate, between two stretches
         self._hoped, self._skipped = 0.0, 0  # of its wish the last time it was looked for it, in plain decoding's rate
         self._suits = Suits(reach, self._beliefs.of)
         self._expected = self._said(self._setting)  # of the steps that were decided
         self._tried: list[str] = []
-        self._choose(1.0, doubt=False)
+        self._choose(finished(self._best()), 1.0, doubt=False)
 
     # What holds now.
 
@@ -113,15 +114,20 @@ class Governor:
         """Whether the draft's device takes much longer than it should."""
         return self._observed.slow
 
+    @property
+    def choosing(self) -> bool:
+        """Whether it is being found out if it had better speculate."""
+        return self._choosing is not None
+
     def prospect(self) -> float:
         """As `gain`, if it were to speculate now; 0 where it must not."""
-        said, plain = self._best(), self.costs.plain
+        said, plain = finished(self._best()), self.costs.plain
         return said.rate * plain if self._known and self._budget.may_try(plain, said.won(plain)) else 0.0
 
     def _rescale(self) -> None:
         self._observed.rescale(1 / self._expected.rate)
 
-    def _best(self) -> Prediction:
+    def _best(self) -> Generator[None, None, Prediction]:
         """Of what it had better do, from now on its wish. Most often it is near to what was best the last time."""
         plain = self.costs.plain
         if self.parked and self._hoped > 0 and self._skipped < _SKIPPED:
@@ -131,11 +137,11 @@ class Governor:
                 self._skipped += 1
                 return said
         self._rescale()
-        self._wish, said = self._best_from(self._wish)
+        self._wish, said = yield from self._lookout.search(self.costs, self._wish, near=self.slow)
         # Time is worth more once it is at work, and windows in turns end the sooner.
         if self.parked and self._wish.mode == "sd" and said.rate > self._expected.rate:
             self._observed.rescale(1 / said.rate)
-            self._wish, said = self._best_from(self._wish)
+            self._wish, said = yield from self._lookout.search(self.costs, self._wish, near=self.slow)
         self._hoped, self._skipped = said.rate * self.costs.plain if self._wish.mode != "ar" else 0.0, 0
         return said
 
@@ -145,9 +151,10 @@ class Governor:
     def _said(self, setting: Setting) -> Prediction:
         return predict(self.costs, setting, self._beliefs.of(setting))
 
-    def _choose(self, better: float, *, doubt: bool = True) -> bool:
-        """Speculate if that is expected to be so many times as fast as plain decoding; with doubt: or somewhat less."""
-        said, plain, cost = self._best(), self.costs.plain, 0.0
+    def _choose(self, said: Prediction, better: float, *, doubt: bool = True) -> bool:
+        """Speculate if its wish, of which that is said, is expected to be so many times as fast as plain decoding; with
+        doubt: or somewhat less."""
+        plain, cost = self.costs.plain, 0.0
         if not self._known or self._wish.mode == "ar":
             return False
         doubted = said.rate * plain < better
@@ -166,6 +173,8 @@ class Governor:
     # Decision.
 
     def ask(self) -> Ask:
+        if self._choosing is not None:
+            return Ask(self._setting, 1)
         if self.parked:
             return Ask(self._setting, self._stretches.left, probe=None if self._stretches.asked else self.probe)
         if self._checks.due(self.gain):
@@ -349,6 +358,9 @@ class Governor:
     def stretched(self, may: bool = True) -> None:
         """A stretch has ended: is it time to speculate? may: whether that is for this one to say."""
         self._learn()
+        if self._choosing is not None:
+            self._chosen()
+            return
         unchecked = self._checks.ended()
         self._stretches.ended()
         if not self.parked:
@@ -371,8 +383,18 @@ class Governor:
         self._observed.rested()
 
     def resume(self) -> None:
-        """Speculate, where that is expected to pay."""
-        if self._choose(_BETTER):
+        """Speculate, where that is expected to pay; that may take some tokens to find out."""
+        self._choosing = self._best()
+        self._chosen()
+
+    def _chosen(self) -> None:
+        """It is looked for no longer than a token takes, which is on its way; where it takes longer for it, at once."""
+        assert self._choosing is not None
+        said = finished(self._choosing) if self._slows else further(self._choosing, beside=self.costs.plain / 2)
+        if said is None:
+            return
+        self._choosing = None
+        if self._choose(said, _BETTER):
             self._steps, self._changed, self._varied = 0, 0, None
 
     def failed(self) -> None:
@@ -399,6 +421,7 @@ class Governor:
     def park(self, why: str) -> None:
         """Decode plainly."""
         self._tried.append(f"plain decoding: {why}")
+        self._choosing = None
         self._stretches.parked(lasted=self._steps > _LASTED)
         self._setting = Setting("ar")
         self._expected = self._said(self._setting)

@@ -22,9 +22,10 @@ class Lookout:
 
     def best(self, costs: Costs, start: Setting, *, near: bool = False) -> tuple[Setting, Prediction]:
         """At once. start: something good of before; near: from there alone."""
-        return finished(self._search(costs, start, near))
+        return finished(self.search(costs, start, near=near))
 
-    def _search(self, costs: Costs, start: Setting, near: bool) -> Search:
+    def search(self, costs: Costs, start: Setting, *, near: bool = False) -> Search:
+        """The same, by and by."""
         near = near or self._count % _EVERYWHERE > 0
         self._count += 1
         return search(costs, self._reach, self._belief, start, near=near)
@@ -47,7 +48,7 @@ class Lookout:
         """If it is time. start: what is done; rate, since: as for `looked`."""
         if self._looking is None and since >= self._next:
             self.looked(rate, since)
-            self._looking = self._search(costs, start, near)
+            self._looking = self.search(costs, start, near=near)
 
     def further(self, slowed: float) -> tuple[Setting, Prediction] | None:
         """Beside a verification: what is best, once the look has ended. slowed: as in `choice.further`."""

@@ -88,6 +88,10 @@ class Moving:
 
     def stretched(self) -> None:
         self._hear()
+        if self._active.choosing:
+            self._active.stretched()
+            self._hear()
+            return
         self._active.stretched(may=self._here != self._home or self._rests <= 0)
         for host, governor in self._governors.items():
             if host != self._here:
