@@ -73,6 +73,8 @@ class Trace:
     steps: list[StepTrace] = field(default_factory=list)
     exchanges: list[int] = field(default_factory=list)
     """Time from posting the tap's ids until the draft's thread has them, ns."""
+    taps: list[int] = field(default_factory=list)
+    """When each of them was there, read from the target's device."""
     fault: Fault | None = None
 
     @contextmanager
@@ -119,6 +121,8 @@ class Trace:
                     "foreseen": step.foreseen,
                 }
             events.append(event)
+        for tap in self.taps:
+            events.append({"ph": "i", "s": "t", "pid": 1, "tid": 1, "name": "tap", "ts": (tap - origin) / 1e3})
         return {"traceEvents": events, "displayTimeUnit": "ms"}
 
     def write(self, path: str | Path) -> None:

@@ -226,6 +226,7 @@ class Worker:
             if ticket.cancelled:
                 raise _Cancelled
             if isinstance(job, Tapped) and job.ticket is ticket:
+                self._trace.taps.append(job.posted)
                 self._trace.exchanges.append(clock() - max(job.posted, self._free_since))
                 ticket.round.tapped(job.candidates)
             elif isinstance(job, Resolved) and job.ticket is ticket and ticket.outcome is not None:

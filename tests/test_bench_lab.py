@@ -9,7 +9,7 @@ import pytest
 import zoo
 
 from mirror_mlx.bench import lab
-from mirror_mlx.bench.lab import ROW, Cores, Others, Pace, PacedDraft, PacedTarget, Stopwatch, wait_until
+from mirror_mlx.bench.lab import ROW, Cores, Others, Pace, PacedDraft, PacedTarget, wait_until
 from mirror_mlx.draft import Draft, ScriptedDraft
 from mirror_mlx.messages import Root
 from mirror_mlx.sampling import Sampler, Sampling
@@ -164,14 +164,6 @@ def test_other_programs_are_noticed(monkeypatch, tmp_path):
 def test_a_system_that_does_not_tell_of_other_programs(monkeypatch, tmp_path):
     monkeypatch.setattr(lab, "Path", lambda name: tmp_path / "nothing")
     assert Others().cores() is None
-
-
-def test_a_stopwatch_notes_the_tap_and_changes_nothing():
-    ticks = iter(range(10))
-    watch = Stopwatch(LayerByLayer(), lambda: next(ticks))
-    model = zoo.tiny("qwen3")
-    assert tapped(model, submission=watch) == tapped(model)
-    assert watch.taps == [0]
 
 
 def test_a_paced_target_says_what_it_says_alone():

@@ -6,7 +6,6 @@ import models
 import pytest
 
 from mirror_mlx.bench import figures, plot
-from mirror_mlx.bench.law import Run
 from mirror_mlx.cli.main import main
 from mirror_mlx.cli.measuring import parameters
 from mirror_mlx.messages import Outcome, Window
@@ -43,6 +42,7 @@ def timeline():
             StepTrace(2, Window((1,), "jit"), Outcome(1, 5), roots=4, next="none"),
         ],
         exchanges=[3000],
+        taps=[5 * MS, 14 * MS],
     )
 
 
@@ -83,7 +83,7 @@ def test_no_steps_no_figures():
 
 
 def test_the_plot_shows_where_the_target_waits():
-    run = Run(timeline(), [5 * MS, 14 * MS])
+    run = timeline()
     assert plot.choose([run], 2) == (run, 0)
     lanes = plot.intervals(run, 0)
     assert lanes["verify, up to the tap"][:2] == [(0, 5), (11, 14)]

@@ -46,12 +46,16 @@ def test_stats_come_from_the_timeline():
 
 
 def test_the_timeline_file_has_two_lanes(tmp_path):
-    run_of_two_steps().write(tmp_path / "trace.json")
+    run = run_of_two_steps()
+    run.taps.append(run.spans[0].start + 3_000_000)
+    run.write(tmp_path / "trace.json")
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     assert {event["tid"] for event in events if event["ph"] == "X"} == {1, 2}
     verify = next(e for e in events if e["name"] == "verify")
     assert verify["dur"] == 10_000
     assert verify["args"]["accepted"] == 2
+    tap = next(e for e in events if e["name"] == "tap")
+    assert tap["ts"] - min(e["ts"] for e in events if e["ph"] == "X") == 3000
 
 
 def test_an_empty_run_has_stats_too():

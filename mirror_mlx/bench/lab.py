@@ -160,29 +160,6 @@ class Others:
         return time.monotonic(), busy - time.process_time()
 
 
-class Stopwatch:
-    """A `Submission` that notes when the target's prefix ended, in ns of `mirror_mlx.trace.clock`."""
-
-    def __init__(self, inner: Any, clock: Callable[[], int] = time.perf_counter_ns) -> None:
-        self.eager = inner.eager
-        self.taps: list[int] = []
-        self._inner, self._clock = inner, clock
-
-    def begin(self, prefix: Sequence[Any], tap: Sequence[mx.array], tokens: mx.array) -> None:
-        self._inner.begin(prefix, tap, tokens)
-        if tap:
-            self.taps.append(self._clock())
-
-    def proceed(self, tokens: mx.array) -> None:
-        self._inner.proceed(tokens)
-
-    def finish(self, suffix: Sequence[Any], tokens: mx.array) -> None:
-        self._inner.finish(suffix, tokens)
-
-    def ahead(self, token: mx.array) -> Callable[[], int]:
-        return self._inner.ahead(token)
-
-
 class PacedTarget:
     """A `Submission` whose device takes a set time for each forward, and does one after another: the target does its
     real work and then waits. Prefill takes what it takes.

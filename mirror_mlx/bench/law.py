@@ -17,7 +17,7 @@ from mirror_mlx.bench import pairs, prompts
 from mirror_mlx.bench.checks import at_least
 from mirror_mlx.bench.figures import Sample, summarise
 from mirror_mlx.bench.inflate import count_parameters
-from mirror_mlx.bench.lab import Cores, Others, Pace, PacedDraft, Stopwatch
+from mirror_mlx.bench.lab import Cores, Others, Pace, PacedDraft
 from mirror_mlx.bench.pairs import deepest_exit, passes
 from mirror_mlx.bench.problems import PROBLEMS
 from mirror_mlx.draft.protocol import width_of
@@ -26,7 +26,6 @@ from mirror_mlx.errors import DraftError, ModelError
 from mirror_mlx.messages import Predictor
 from mirror_mlx.options import Options
 from mirror_mlx.sampling import Sampler, Sampling
-from mirror_mlx.target.submission import for_device
 from mirror_mlx.trace import Trace, clock
 from mirror_mlx.verify import verify
 
@@ -73,16 +72,8 @@ class Settings:
         Options.of({name: getattr(self, name) for name in DECODING})
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
-    """One paced run, for the plot: its timeline, and when each tap had its values (ns)."""
-
-    trace: Trace
-    taps: list[int]
-
-
-def measure(settings: Settings, report: Report = lambda done, what: None) -> tuple[dict[str, Any], list[Run]]:
-    """The figures, as one JSON object would give them, and the paced runs."""
+def measure(settings: Settings, report: Report = lambda done, what: None) -> tuple[dict[str, Any], list[Trace]]:
+    """The figures, as one JSON object would give them, and the paced runs' timelines."""
     report(0, "loading")
     pair = pairs.load(settings.model, settings.draft_model)
     model, tokenizer, draft = pair.model, pair.tokenizer, pair.draft
@@ -98,14 +89,12 @@ def measure(settings: Settings, report: Report = lambda done, what: None) -> tup
         report(0, "inflating")
         params = pair.inflate(settings.params)
         pace = Pace()
-        stopwatch = Stopwatch(for_device(), clock)
         engine = Engine(
             model,
             tokenizer,
             PacedDraft(draft, pace, joins=False),  # glue first, as the law has it
             mode="mirror",
             draft_work=cores.for_draft,
-            submission=stopwatch,
             tap=pair.adapter,
             **{name: getattr(settings, name) for name in DECODING},
             streams=settings.streams,
@@ -114,7 +103,7 @@ def measure(settings: Settings, report: Report = lambda done, what: None) -> tup
         )
         engine.worth = engine.times = None  # every step has the tap and every pass is begun, as the law has it
         with engine:
-            found, runs = _runs(engine, settings, asked, plain, sampling, pace, stopwatch, report)
+            found, runs = _runs(engine, settings, asked, plain, sampling, pace, report)
     found |= _budget(found, passes(draft, settings.num_draft_tokens, settings.streams)) | {"width": width_of(draft)}
     drafter = getattr(draft, "model", None)
     found["lab"] = asdict(settings) | {
@@ -135,14 +124,13 @@ def _runs(
     plain: Sequence[list[int]],
     sampling: Sampling,
     pace: Pace,
-    stopwatch: Stopwatch,
     report: Report,
-) -> tuple[dict[str, Any], list[Run]]:
+) -> tuple[dict[str, Any], list[Trace]]:
     length = settings.num_draft_tokens
     paced, free = Sample(), Sample()
     bare: list[_Bare] = []
     tapped: list[_Bare] = []
-    runs: list[Run] = []
+    runs: list[Trace] = []
     prefixes: list[int] = []
     identical = True
     _decode(engine, asked[0], sampling, 24)  # warms up both devices
@@ -151,15 +139,14 @@ def _runs(
         before = len(paced.steps)
         pace.ns = round(settings.pass_ms * 1e6)
         report(before, "paced draft")
-        stopwatch.taps = []
         identical &= _decode(engine, prompt, sampling) == wanted
         paced.add(engine.trace, length)
-        runs.append(Run(engine.trace, stopwatch.taps))
+        runs.append(engine.trace)
         prefixes += _prefixes(runs[-1])
         report(len(paced.steps), "bare verify")
-        bare += _bare(engine, prompt, runs[-1].trace, sampling, length)
+        bare += _bare(engine, prompt, runs[-1], sampling, length)
         if settings.predictor != "draft":
-            tapped += _bare(engine, prompt, runs[-1].trace, sampling, length, tap=True)
+            tapped += _bare(engine, prompt, runs[-1], sampling, length, tap=True)
         if settings.unpaced:
             pace.ns = 0
             report(len(paced.steps), "draft at its own speed")
@@ -235,7 +222,7 @@ def _bare(
     return times
 
 
-def _prefixes(run: Run) -> list[int]:
+def _prefixes(trace: Trace) -> list[int]:
     """From each verification's start to its tap, ns."""
-    starts = sorted(span.start for span in run.trace.spans if span.name == "verify")
-    return [tap - max(start for start in starts if start < tap) for tap in run.taps]
+    starts = sorted(span.start for span in trace.spans if span.name == "verify")
+    return [tap - max(start for start in starts if start < tap) for tap in trace.taps]

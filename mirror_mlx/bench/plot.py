@@ -2,12 +2,10 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mirror_mlx.messages import HITS
-
-if TYPE_CHECKING:
-    from mirror_mlx.bench.law import Run
+from mirror_mlx.trace import Trace
 
 STEPS = 5  # drawn
 _COLOURS = {
@@ -22,7 +20,7 @@ _MARKS = {"hit": "#2f7d4f", "partial": "#c98a1b", "jit": "#d64545", "empty": "#d
 _WORDS = {"hit": "hit", "partial": "hit, unfinished", "jit": "miss", "empty": "miss"}
 
 
-def draw(runs: "Sequence[Run]", length: int, path: Path, caption: str) -> None:
+def draw(runs: Sequence[Trace], length: int, path: Path, caption: str) -> None:
     """Write the picture: target above, draft below, in ms. Raises OSError where the file cannot be written."""
     from matplotlib.figure import Figure  # no pyplot: nothing here needs a display
     from matplotlib.patches import Patch
@@ -57,11 +55,11 @@ def draw(runs: "Sequence[Run]", length: int, path: Path, caption: str) -> None:
     figure.savefig(path, dpi=140)
 
 
-def choose(runs: "Sequence[Run]", length: int) -> "tuple[Run, int]":
+def choose(runs: Sequence[Trace], length: int) -> tuple[Trace, int]:
     """The run and step to begin with: the first stretch of full windows, with a miss in it if there is one early."""
-    fallback: tuple[Run, int] | None = None
+    fallback: tuple[Trace, int] | None = None
     for run in runs:
-        steps = run.trace.steps
+        steps = run.steps
         for first in range(max(1, len(steps) - STEPS)):
             stretch = steps[first : first + STEPS]
             if all(len(step.window.tokens) == length and step.next != "none" for step in stretch):
@@ -72,10 +70,10 @@ def choose(runs: "Sequence[Run]", length: int) -> "tuple[Run, int]":
     return fallback or (runs[0], 0)
 
 
-def intervals(run: "Run", first: int) -> dict[str, list[Any]]:
+def intervals(run: Trace, first: int) -> dict[str, list[Any]]:
     """What to draw, in ms from the first step's start: (start, end) by name; "steps": (start, end, accepted, next)."""
-    steps = {step.step: step for step in run.trace.steps[first : first + STEPS]}
-    verified = {s.step: s for s in run.trace.spans if s.name == "verify" and s.step in steps}
+    steps = {step.step: step for step in run.steps[first : first + STEPS]}
+    verified = {s.step: s for s in run.spans if s.name == "verify" and s.step in steps}
     origin = min(span.start for span in verified.values())
     last = max(span.end for span in verified.values())
     found: dict[str, list[Any]] = {name: [] for name in (*_COLOURS, "steps")}
@@ -83,7 +81,7 @@ def intervals(run: "Run", first: int) -> dict[str, list[Any]]:
     def add(name: str, start: int, end: int) -> None:
         found[name].append(((start - origin) / 1e6, (end - origin) / 1e6))
 
-    for span in run.trace.spans:
+    for span in run.spans:
         if span.name == "collect" and span.step in steps:
             last = max(last, span.end)
             if span.end - span.start > 1e6:  # shorter than that is the rendezvous itself
@@ -92,7 +90,7 @@ def intervals(run: "Run", first: int) -> dict[str, list[Any]]:
         tap = next((tap for tap in run.taps if span.start < tap < span.end), span.start)
         add("verify, up to the tap", span.start, tap)
         add("verify, after the tap", tap, span.end)
-    for span in run.trace.spans:
+    for span in run.spans:
         if span.lane == "draft" and span.name in found and origin <= span.start < last:
             add(span.name, span.start, min(span.end, last))
     starts = sorted((span.start, step) for step, span in verified.items())
