@@ -4,11 +4,14 @@ import random
 from dataclasses import dataclass, replace
 from math import inf
 
+from mirror_mlx.tuning.choice import Reach
 from mirror_mlx.tuning.costs import Costs, DraftCosts, checked
 from mirror_mlx.tuning.curve import Curve
 from mirror_mlx.tuning.policy import Passed, Probed, Stepped
 from mirror_mlx.tuning.tally import Plained
 from mirror_mlx.tuning.throughput import Setting, predict
+
+REACH = Reach(15, 64, ("draft", "hybrid"), (4,))
 
 
 def costs(one=20.0, plain=150.0, tokens=2.0, rows=0.012, way=(0, False)):
