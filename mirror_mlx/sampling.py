@@ -180,8 +180,10 @@ class Sampler:
 
     def noise(self, positions: Sequence[int], vocab_size: int) -> mx.array:
         """Gumbel noise [R, V] of these positions."""
-        noise, rows = self.drawn_for(positions, vocab_size)
-        return noise[rows, :vocab_size]
+        wanted = sorted({p // _BLOCK for p in positions})
+        drawn = mx.concatenate([self._block(block, vocab_size) for block in wanted])
+        offset = {block: i * _BLOCK for i, block in enumerate(wanted)}
+        return drawn[mx.array([offset[p // _BLOCK] + p % _BLOCK for p in positions]), :vocab_size]
 
     def draws(self, ids: np.ndarray, positions: Sequence[int], after: int) -> np.ndarray:
         """A draft's own Gumbel noise [R, K] of the tokens ids [R, K], which nothing else is drawn with. after: how many
@@ -190,13 +192,6 @@ class Sampler:
         rows = np.array([words[position] for position in positions])[:, None]
         keys = np.stack([np.broadcast_to(rows, ids.shape), ids], -1).astype(np.uint32)
         return np.array(mx.vmap(partial(_gumbel, (), mx.cpu))(mx.array(keys.reshape(-1, 2)))).reshape(ids.shape)
-
-    def drawn_for(self, positions: Sequence[int], vocab_size: int) -> tuple[mx.array, mx.array]:
-        """Noise [n, ≥ V] of whole blocks of positions, and in which of its rows that of these positions is [R]."""
-        wanted = sorted({p // _BLOCK for p in positions})
-        noise = mx.concatenate([self._block(block, vocab_size) for block in wanted])
-        offset = {block: i * _BLOCK for i, block in enumerate(wanted)}
-        return noise, mx.array([offset[p // _BLOCK] + p % _BLOCK for p in positions])
 
     def _block(self, block: int, vocab_size: int, device: mx.DeviceType | None = None) -> mx.array:
         """Noise [_BLOCK, ≥ V]; drawn where it is asked for first. Those long past are forgotten."""

@@ -315,11 +315,11 @@ class Wide(Wrapped):
 
 @pytest.mark.parametrize("times", [True, False])
 def test_a_draft_soon_begins_no_pass_that_keeps_the_target_waiting(times, monkeypatch):
-    expected, draft = decode(count=60)[0], Wide(AutoregressiveDraft(MODEL))
+    expected, draft = decode(count=120)[0], Wide(AutoregressiveDraft(MODEL))
     rows_cost(monkeypatch, 5.0)
     with Engine(MODEL, None, draft, mode="mirror", predictor="draft", num_draft_tokens=2) as engine:
         engine.times = engine.times if times else None
-        assert [r.token for r in engine.stream(PROMPT, 60, GREEDY)] == expected
+        assert [r.token for r in engine.stream(PROMPT, 120, GREEDY)] == expected
         steps = sum(step.mode == "mirror" for step in engine.trace.steps)
     wide = sum(width > 1 for width in draft.widths[len(draft.widths) // 2 :])
     assert (wide > steps / 4) == (not times), (steps, draft.widths)

@@ -58,7 +58,7 @@ def measure(base: law.Settings, factors: Sequence[str], report: Report = lambda 
         label = "base" if point.factor is None else f"{point.factor} {point.value:g}"
         report(number, label)
         measured, runs = law.measure(point.settings)
-        steps = [step for run in runs for step in steps_of(run.trace, point.settings.num_draft_tokens)]
+        steps = [step for run in runs for step in steps_of(run, point.settings.num_draft_tokens)]
         lab = lab or measured["lab"]
         row = compared(measured, steps, point.settings.predictor)
         rows.append({"factor": point.factor, "value": point.value} | row)
