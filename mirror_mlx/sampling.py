@@ -116,7 +116,7 @@ class Sampler:
         """
         if self.sampling.greedy:
             return logprobs
-        blocks = {p // _BLOCK: np.asarray(self._block(p // _BLOCK, vocab_size, mx.cpu)) for p in positions}
+        blocks = {block: np.asarray(drawn) for block, drawn in self._drawn_for(positions, vocab_size, mx.cpu).items()}
         noise = [blocks[p // _BLOCK][p % _BLOCK, row] for p, row in zip(positions, ids, strict=True)]
         return self.warp_few(ids, logprobs, positions) + np.stack(noise)
 
@@ -180,10 +180,10 @@ class Sampler:
 
     def noise(self, positions: Sequence[int], vocab_size: int) -> mx.array:
         """Gumbel noise [R, V] of these positions."""
-        wanted = sorted({p // _BLOCK for p in positions})
-        drawn = mx.concatenate([self._block(block, vocab_size) for block in wanted])
-        offset = {block: i * _BLOCK for i, block in enumerate(wanted)}
-        return drawn[mx.array([offset[p // _BLOCK] + p % _BLOCK for p in positions]), :vocab_size]
+        blocks = self._drawn_for(positions, vocab_size)
+        offset = {block: i * _BLOCK for i, block in enumerate(blocks)}
+        rows = mx.array([offset[p // _BLOCK] + p % _BLOCK for p in positions])
+        return mx.concatenate(list(blocks.values()))[rows, :vocab_size]
 
     def draws(self, ids: np.ndarray, positions: Sequence[int], after: int) -> np.ndarray:
         """A draft's own Gumbel noise [R, K] of the tokens ids [R, K], which nothing else is drawn with. after: how many
@@ -193,15 +193,20 @@ class Sampler:
         keys = np.stack([np.broadcast_to(rows, ids.shape), ids], -1).astype(np.uint32)
         return np.array(mx.vmap(partial(_gumbel, (), mx.cpu))(mx.array(keys.reshape(-1, 2)))).reshape(ids.shape)
 
-    def _block(self, block: int, vocab_size: int, device: mx.DeviceType | None = None) -> mx.array:
-        """Noise [_BLOCK, ≥ V]; drawn where it is asked for first. Those long past are forgotten."""
-        if block not in self._blocks:
-            keys = [[self._keys[GUMBEL], p] for p in range(block * _BLOCK, (block + 1) * _BLOCK)]
-            draw = mx.vmap(partial(_gumbel, (_drawn(vocab_size),), device))
-            self._blocks[block] = draw(mx.array(keys, dtype=mx.uint32))
-            for old in [other for other in self._blocks if other < block - 2]:
-                del self._blocks[old]
-        return self._blocks[block]
+    def _drawn_for(
+        self, positions: Sequence[int], vocab_size: int, device: mx.DeviceType | None = None
+    ) -> dict[int, mx.array]:
+        """The blocks that these positions are in, noise [_BLOCK, ≥ V] each, drawn on that device where nobody has asked
+        for them before. Those long past are forgotten."""
+        wanted = sorted({p // _BLOCK for p in positions})
+        for block in wanted:
+            if block not in self._blocks:
+                keys = [[self._keys[GUMBEL], p] for p in range(block * _BLOCK, (block + 1) * _BLOCK)]
+                draw = mx.vmap(partial(_gumbel, (_drawn(vocab_size),), device))
+                self._blocks[block] = draw(mx.array(keys, dtype=mx.uint32))
+        for old in [block for block in self._blocks if block < wanted[0] - 1]:
+            del self._blocks[old]
+        return {block: self._blocks[block] for block in wanted}
 
 
 def _drawn(vocab_size: int) -> int:

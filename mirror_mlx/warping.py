@@ -21,7 +21,7 @@ def min_p(logprobs: np.ndarray, p: float, keep: int) -> np.ndarray:
     """Those that have at least `p` of the likeliest one's probability; at least `keep` of them."""
     kept = logprobs >= logprobs.max(axis=-1, keepdims=True) + np.log(p)
     if keep > 1:
-        kept |= logprobs >= _nth(logprobs, keep)
+        kept |= logprobs >= np.partition(logprobs, -keep, axis=-1)[:, -keep, None]
     return np.where(kept, logprobs, -np.inf)
 
 
@@ -40,8 +40,3 @@ def xtc(logprobs: np.ndarray, threshold: float, spared: np.ndarray) -> np.ndarra
     probs /= probs.sum(axis=-1, keepdims=True)
     least = np.where(probs > threshold, probs, np.inf).min(axis=-1, keepdims=True)
     return np.where((probs > least) & ~spared, -np.inf, logprobs)
-
-
-def _nth(values: np.ndarray, n: int) -> np.ndarray:
-    """The n-th largest of each row [R, 1]."""
-    return np.partition(values, -n, axis=-1)[:, -n, None]

@@ -145,9 +145,6 @@ class Governor:
         self._hoped, self._skipped = said.rate * self.costs.plain if self._wish.mode != "ar" else 0.0, 0
         return said
 
-    def _best_from(self, start: Setting) -> tuple[Setting, Prediction]:
-        return self._lookout.best(self.costs, start, near=self.slow)
-
     def _said(self, setting: Setting) -> Prediction:
         return predict(self.costs, setting, self._beliefs.of(setting))
 
@@ -173,7 +170,7 @@ class Governor:
     # Decision.
 
     def ask(self) -> Ask:
-        if self._choosing is not None:
+        if self.choosing:
             return Ask(self._setting, 1)
         if self.parked:
             return Ask(self._setting, self._stretches.left, probe=None if self._stretches.asked else self.probe)
@@ -322,7 +319,7 @@ class Governor:
         rate = self._expected.rate
         if better or self.gain < _WORSE or self._lookout.changed(rate):
             self._lookout.looked(rate, self._since)
-            self._prefer(*self._best_from(self._setting))
+            self._prefer(*self._lookout.best(self.costs, self._setting, near=self.slow))
         else:
             self._lookout.begin(self.costs, self._setting, rate, self._since, near=self.slow)
         plain, why = self.costs.plain, ""
@@ -358,7 +355,7 @@ class Governor:
     def stretched(self, may: bool = True) -> None:
         """A stretch has ended: is it time to speculate? may: whether that is for this one to say."""
         self._learn()
-        if self._choosing is not None:
+        if self.choosing:
             self._chosen()
             return
         unchecked = self._checks.ended()
