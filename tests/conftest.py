@@ -4,7 +4,6 @@ import mirror_mlx  # isort: skip  # noqa: F401  (loads OpenBLAS; must come befor
 import json
 import os
 import signal
-import tempfile
 import threading
 import time
 
@@ -15,7 +14,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a background job:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 settings.register_profile("house", deadline=None, max_examples=30, derandomize=True)
 settings.load_profile("house")
-os.environ["MIRROR_MLX_CACHE"] = tempfile.mkdtemp(prefix="mirror-mlx-")  # no test leaves a calibration behind
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _cache(tmp_path_factory):
+    """No test leaves a calibration behind, or finds another run's."""
+    os.environ["MIRROR_MLX_CACHE"] = str(tmp_path_factory.mktemp("cache"))
 
 
 @pytest.fixture(autouse=True)
