@@ -45,6 +45,10 @@ class SpeculationCache:
         """How many have been made for this window."""
         return self._rollouts[key].passes if key in self._rollouts else 0
 
+    def count(self, key: Key) -> int:
+        """How many proposals its window has."""
+        return len(self._rollouts[key].tokens) if key in self._rollouts else 0
+
     @property
     def keys(self) -> tuple[Key, ...]:
         """All roots, in the order they were opened."""

@@ -92,3 +92,14 @@ def test_what_nothing_was_seen_of_is_expected_to_take_what_calibration_says():
     times.expect(costs)
     assert seen.at == pytest.approx(25.0, rel=0.02)
     assert times.of(7, SETTING) == seen
+
+
+def test_less_than_was_ever_seen_is_tried():
+    """A draft whose passes have all been wide does not know what a narrow one takes: where that is never tried, all
+    remain wide."""
+    wide = Stepped(SETTING, 7, 2, target=12.0, whole=25.0, opened=16, place=0, passed=[Passed(14.0, 10)], known=12.0)
+    due = learnt(*[wide] * 5).of(7, SETTING)
+    assert due.one.at(10) == pytest.approx(14.0)
+    assert due.one.at(1) < 10.0
+    narrow = Stepped(SETTING, 7, 2, target=12.0, whole=25.0, opened=16, place=0, passed=[Passed(13.0, 1)], known=12.0)
+    assert learnt(*[wide] * 5, *[narrow] * 20).of(7, SETTING).one.at(1) == pytest.approx(13.0, rel=0.05)

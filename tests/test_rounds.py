@@ -10,6 +10,7 @@ from mirror_mlx.pooling import Pooling
 from mirror_mlx.rounds import Advance, Expand, Glue, Plan, Round, Settle, State, Wait
 from mirror_mlx.tuning.curve import Curve
 from mirror_mlx.tuning.due import Due
+from mirror_mlx.tuning.passes import Needed
 from mirror_mlx.tuning.stopping import Stop
 from mirror_mlx.tuning.throughput import Setting
 
@@ -50,7 +51,7 @@ def sure(key, index):
 
 def due(at, each, hits=lambda count: 1 - 0.5**count):
     """A pass takes 10 ms, and so much for each branch."""
-    return Due(at, 1.0, 1.0, Curve.of({1: 10.0 + each, 2: 10.0 + 2 * each}), Setting("mirror"), hits)
+    return Due(at, Needed((1.0,)), Curve.of({1: 10.0 + each, 2: 10.0 + 2 * each}), Setting("mirror", late=1), hits)
 
 
 @st.composite

@@ -37,7 +37,7 @@ class Drafted:
     length    of windows; roots, kappa: the most of a step, and of a row
     sampling  how tokens are chosen
 
-    exchanges  hand-overs between the threads, ms
+    exchanges  both hand-overs of a step, ms: until the draft is at work, and of the window when it has ended
     slower     verifications of windows of `length` beside the draft ÷ those just before, without it
     names      whether the draft has named roots of its own
     """
@@ -58,6 +58,7 @@ class Drafted:
         self._length, self._roots, self._kappa, self._sampling = length, roots, kappa, sampling
         self._left, self._ends = _BUDGET, 0.0
         self.exchanges: list[float] = []
+        self._trace = Trace()
         self.slower: list[float] = []
         self.names = True
         self._glue: list[float] = []
@@ -70,7 +71,7 @@ class Drafted:
         """The draft has its turn: a pass after the text. Raises FailedError."""
         self._draft.use(*self._way)
         tokens, plan = self._tokens, replace(self._plan(()), late=1)
-        self._ended(self._started(Trace(), tokens[:-1], plan), tokens[-1], {})
+        self._ended(self._started(Trace(), tokens[:-1], plan), tokens[-1], None)
 
     def measure(self) -> None:
         """Passes, alone and beside the target; more of them each time. Raises FailedError, as `holds` does."""
@@ -183,13 +184,12 @@ class Drafted:
         self._wait(ticket, 2)
         self.names &= ticket.round.own > 0
         missed = next(t for t in range(self._target.vocab_size) if (0, t) not in ticket.round.cache)
-        self._ended(ticket, missed, self._alone if beside is None else {})
+        self._ended(ticket, missed, self._alone if beside is None else None)
         if beside is None:
             self._glue += [(span.end - span.start) / 1e6 for span in trace.spans if span.name == "glue"]
             self._joint += [one.ns / 1e6 for one in ticket.passes if one.rows > 1]
         else:
             self._compare(trace, ticket, began, ended)
-        self.exchanges += [ns / 1e6 for ns in trace.exchanges]
         return took
 
     def _compare(self, trace: Trace, ticket: Ticket, began: int, ended: int) -> None:
@@ -207,21 +207,35 @@ class Drafted:
         return self._ended(self._started(Trace(), text[:-1], self._plan(())), text[-1], self._alone)
 
     def _started(self, trace: Trace, text: Sequence[int], plan: Plan) -> Ticket:
+        self._trace = trace
         self._draft.begin(self._sampling, trace, text[:-1])
         ticket = self._draft.start(0, plan, text)
         if ticket is None:
             raise FailedError(str(self._draft.fault))
         return ticket
 
-    def _ended(self, ticket: Ticket, token: int, passes: dict[float, list[float]]) -> Window:
-        """The window after an outcome; what its passes took is kept."""
+    def _ended(self, ticket: Ticket, token: int, passes: dict[float, list[float]] | None) -> Window:
+        """The window after an outcome; what its passes took is kept there, if anywhere."""
         self._draft.resolve(ticket, Outcome(0, token))
         window = self._draft.collect(ticket)
+        collected = clock()
         self._check()
+        if passes is not None:
+            self._keep(ticket, collected, passes)
+        return window
+
+    def _keep(self, ticket: Ticket, collected: int, passes: dict[float, list[float]]) -> None:
+        """What its passes took, and both hand-overs."""
+        known = {
+            name: [span for span in self._trace.spans if span.name == name] for name in ("prefill", "glue", "pass")
+        }
+        if known["pass"]:
+            asked = max([ticket.began, *(span.end for span in known["prefill"])])
+            first, last = min(span.start for span in known["glue"] + known["pass"]), known["pass"][-1].end
+            self.exchanges.append((max(0, first - asked) + max(0, collected - last)) / 1e6)
         for one in ticket.passes:
             if one.rows <= 1:
                 passes.setdefault(round(self._load(one), 1), []).append(one.ns / 1e6)
-        return window
 
     def _load(self, one: Pass) -> float:
         """See `Setting.load`. The draft is not told of a length: all streams propose in its first pass."""

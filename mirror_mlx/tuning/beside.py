@@ -10,6 +10,7 @@ from functools import partial
 from typing import NamedTuple
 
 from mirror_mlx.tuning.curve import Curve
+from mirror_mlx.tuning.passes import Needed
 
 _COUNTS = (1, 2, 4, 8, 16, 32, 64, 128)
 """Branches of a pass that are looked at, beside all of them."""
@@ -77,7 +78,7 @@ class Work:
     """What there is to do.
 
     own, tapped    roots that the draft names itself, and those that the tap names
-    passes         until a window is whole, on average; enough: until nobody waits for more of it
+    whole          passes until a window is whole; enough: until nobody waits for more of it
     one            a pass, by what it has to do, in branches that have had several
     first, second  what a branch's first and second pass have to do, the same way
     found          the share of outcomes among the first so many roots
@@ -88,8 +89,8 @@ class Work:
 
     own: int
     tapped: int
-    passes: float
-    enough: float
+    whole: Needed
+    enough: Needed
     one: Curve
     first: float
     second: float
@@ -105,7 +106,8 @@ class Work:
         carried  what the first pass takes besides
         had      passes that the first of the own roots has had by then
 
-        >>> work = Work(8, 0, 3, 3, Curve.of({1: 10.0, 9: 18.0}), 1.0, 1.0, lambda count: 1 - 0.5**count, 10.0)
+        >>> three = Needed((1.0, 1.0, 1.0))
+        >>> work = Work(8, 0, three, three, Curve.of({1: 10.0, 9: 18.0}), 1.0, 1.0, lambda count: 1 - 0.5**count, 10.0)
         >>> work.until(60, begins=10, spoken=0).groups
         (Group(roots=4, passes=3, ended=3), Group(roots=4, passes=2, ended=2))
         """
@@ -114,7 +116,7 @@ class Work:
         while now < verify:
             if joins and now >= spoken:
                 groups, joins = [*groups, Group(joins, 0, 0)], 0
-            first = next((at for at, one in enumerate(groups) if one.passes < self.passes), len(groups))
+            first = next((at for at, one in enumerate(groups) if not self.whole.done(one.passes)), len(groups))
             loads = [(one.roots, self._load(one.passes)) for one in groups[first:]]
             batch = self._worthwhile(groups, first, loads, verify - now) if loads else 0
             if batch:
@@ -136,7 +138,7 @@ class Work:
         if self.single is None:
             return count
         return worthwhile(
-            room, max(1.0, self.passes - groups[first].passes), count, partial(self._takes, loads),
+            room, self.whole.more(groups[first].passes), count, partial(self._takes, loads),
             partial(self._found, groups, first), self.single,
         )  # fmt: skip
 
@@ -145,15 +147,15 @@ class Work:
         place, share = sum(one.roots for one in groups[:first]), 0.0
         for one in groups[first:]:
             here = min(one.roots, count)
-            if here and one.passes < self.enough:
-                share += self.found(place + here) - (self.found(place) if place else 0.0)
+            if here and (waits := self.enough.after(one.passes)):
+                share += waits * (self.found(place + here) - (self.found(place) if place else 0.0))
             place, count = place + here, count - here
         return share
 
     def _load(self, passes: float) -> float:
-        """Of a branch that has had so many. Of those that need less than a pass, on average, so many do not."""
+        """Of a branch that has had so many, on average over those whose windows are whole and those that are not."""
         each = self.first if passes == 0 else self.second if passes <= 1 else 1.0
-        return each * min(1.0, self.passes - passes)
+        return each * self.whole.after(passes)
 
     def _takes(self, loads: Sequence[tuple[int, float]], count: int) -> float:
         """What a pass takes over the first so many of these branches."""
@@ -171,7 +173,7 @@ class Work:
         for roots, passes, _ in groups[first:]:
             here = min(count, roots)
             if here:
-                found.append(Group(here, passes, min(self.passes, passes + 1)))
+                found.append(Group(here, passes, passes + 1))
             if roots > here:
                 found.append(Group(roots - here, passes, passes))
             count -= here

@@ -6,7 +6,7 @@ from statistics import fmean
 from typing import Any
 
 from mirror_mlx.tuning.curve import Curve
-from mirror_mlx.tuning.passes import brought, passes, spared
+from mirror_mlx.tuning.passes import Needed, brought, needed, passes, spared
 
 Way = tuple[int, bool]
 """How a draft proposes: with how many lookahead streams, and whether each pass checks those of the pass before."""
@@ -60,6 +60,10 @@ class DraftCosts:
     def passes(self, length: int, window: int | None = None) -> float:
         """See `passes.passes`."""
         return passes(self.tokens, length, window, self.checks)
+
+    def needed(self, length: int, window: int | None = None) -> Needed:
+        """See `passes.needed`."""
+        return needed(self.tokens, length, window, self.checks)
 
     def spared(self, length: int) -> float:
         """See `passes.spared`."""

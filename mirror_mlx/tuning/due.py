@@ -10,7 +10,7 @@ from mirror_mlx.tuning.beside import worthwhile
 from mirror_mlx.tuning.costs import Costs, Way, checked
 from mirror_mlx.tuning.curve import Curve
 from mirror_mlx.tuning.drift import Ratio
-from mirror_mlx.tuning.passes import passes
+from mirror_mlx.tuning.passes import Needed, needed
 from mirror_mlx.tuning.policy import Stepped
 from mirror_mlx.tuning.ranks import Ranks
 from mirror_mlx.tuning.running import Brought
@@ -22,33 +22,31 @@ class Due:
     """What is expected of one step.
 
     at       when its outcome is known, ms after it begins
-    passes   until a window is whole; enough: until nobody waits for more of it
+    whole    passes until a window is
     one      what a pass takes, ms, by its load
     setting  which says what the load is
     hits     the share of outcomes among the first so many roots
     """
 
     at: float
-    passes: float
-    enough: float
+    whole: Needed
     one: Curve
     setting: Setting
     hits: Callable[[float], float]
 
     def branches(self, now: float, keys: Sequence[Key], of: SpeculationCache) -> int:
         """Over how many of these a pass is worth beginning so many ms after the step began. What is overdue is due."""
-        made = [of.passes(key) for key in keys]
-        places = [of.place(key) or 0 for key in keys]
+        made, places = [of.passes(key) for key in keys], [of.place(key) or 0 for key in keys]
         waited = accumulate(
-            self.hits(at + 1) - self.hits(at) if passes < self.enough else 0.0
-            for at, passes in zip(places, made, strict=True)
+            self.hits(at + 1) - self.hits(at) if of.count(key) < self.setting.late else 0.0
+            for at, key in zip(places, keys, strict=True)
         )
         shares = [0.0, *waited]
 
         def takes(count: int) -> float:
             return self.one.at(self.setting.load(count, made[:count].count(0), made[:count].count(1)))
 
-        need = max(1.0, self.passes - made[0])
+        need = self.whole.more(made[0])
         return worthwhile(max(0.0, self.at - now), need, len(keys), takes, shares.__getitem__, self.one.at(1))
 
 
@@ -61,6 +59,7 @@ class _Timed:
     """
 
     _NEW = 0.2
+    _HOPED = 0.5  # of what the least that was seen takes, until less is tried
     _FAR = 1.3  # what is further off may be an interruption, and counts for no more than that
 
     ratio: Ratio = field(default_factory=Ratio)
@@ -85,6 +84,14 @@ class _Timed:
     def curve(self) -> Curve | None:
         """None: nothing was seen."""
         return None if self.usual is None else self.usual.scaled(self.ratio.value)
+
+    @property
+    def hoped(self) -> Curve | None:
+        """The same, where less than was ever seen might take less: who does not hope for that never finds out."""
+        if (found := self.curve) is None:
+            return None
+        least, ms = found.points[0]
+        return Curve(((1.0, self._HOPED * ms), *found.points)) if least > 1 else found
 
 
 class Timetable:
@@ -120,12 +127,11 @@ class Timetable:
     def of(self, length: int, setting: Setting) -> Due | None:
         """For a step that verifies so many proposals; None: nothing is known yet."""
         way, outcomes, ranks = setting.way, self._outcomes.curve, self._ranks[setting.predictor]
-        one = self._passes[way].curve if way in self._passes else None
+        one = self._passes[way].hoped if way in self._passes else None
         if outcomes is None or one is None:
             return None
         each = self._each(way)
-        whole, enough = (passes(each, count, setting.length, checked(way)) for count in (setting.length, setting.late))
-        return Due(outcomes.at(length + 1), whole, enough, one, setting, ranks.hits)
+        return Due(outcomes.at(length + 1), needed(each, setting.length, checks=checked(way)), one, setting, ranks.hits)
 
     def _each(self, way: Way) -> float:
         """Tokens that a pass brings: of streams that are checked it depends on the text."""

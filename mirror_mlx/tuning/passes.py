@@ -1,5 +1,7 @@
 """How many of a draft's passes a window takes. Pure."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil
 
@@ -7,6 +9,46 @@ from mirror_mlx.messages import first_pass
 
 _LONGEST = 64
 _EXACT = 100  # passes are looked up by tokens, to a hundredth
+_COARSE = 20  # and how they scatter, to a twentieth
+_FEW = 0.01  # a share of windows that nobody makes a pass for
+
+
+@dataclass(frozen=True, slots=True)
+class Needed:
+    """How many passes windows take until there are so many proposals: with streams that are checked, one takes more and
+    another fewer.
+
+    open  the share of them that are not there after 0, 1, … passes; none is after as many as these
+
+    >>> three = Needed((1.0, 1.0, 1.0))
+    >>> [three.after(made) for made in range(5)], [three.left(made) for made in range(5)]
+    ([1.0, 1.0, 1.0, 0.0, 0.0], [3.0, 2.0, 1.0, 0.0, 0.0])
+    >>> some = Needed((1.0, 1.0, 0.4))
+    >>> some.after(2), round(some.after(1.5), 2), round(some.left(0), 2), round(some.more(1), 2), some.more(2)
+    (0.4, 0.7, 2.4, 1.4, 1.0)
+    """
+
+    open: Sequence[float]
+
+    def after(self, made: float) -> float:
+        """The share that is not there after so many."""
+        low = int(made)
+        here, next_ = (self.open[at] if at < len(self.open) else 0.0 for at in (low, low + 1))
+        return here + (made - low) * (next_ - here)
+
+    def left(self, made: float) -> float:
+        """How many more it takes then, on average over all of them."""
+        low = int(made)
+        return sum(self.open[low:]) - (made - low) * (self.open[low] if low < len(self.open) else 0.0)
+
+    def more(self, made: float) -> float:
+        """And over those that are not there, one at least."""
+        share = self.after(made)
+        return max(1.0, self.left(made) / share) if share > 0 else 1.0
+
+    def done(self, made: float) -> bool:
+        """Whether there is hardly one to make a pass for."""
+        return self.after(made) < _FEW
 
 
 def passes(tokens: float, length: int, window: int | None = None, checks: int = 0) -> float:
@@ -26,6 +68,17 @@ def passes(tokens: float, length: int, window: int | None = None, checks: int = 
     if checks:
         return 1.0 + _renewals(round(tokens * _EXACT), checks)[length - 1]
     return 1.0 + max(0, ceil((length - first_pass(window or length, int(tokens))) / tokens))
+
+
+def needed(tokens: float, length: int, window: int | None = None, checks: int = 0) -> Needed:
+    """The same, by window. Their mean is that of `passes`, to what is looked up.
+
+    >>> needed(3.0, 7), [round(share, 2) for share in needed(2.0, 4, checks=2).open]
+    (Needed(open=(1.0, 1.0, 1.0)), [1.0, 1.0, 0.62, 0.15])
+    """
+    if not checks or length < 1:
+        return Needed((1.0,) * round(passes(tokens, length, window)))
+    return Needed((1.0, *_scattered(round(tokens * _COARSE), checks, length - 1)))
 
 
 def spared(tokens: float, length: int, checks: int = 0) -> float:
@@ -52,13 +105,30 @@ def brought(tokens: float, passes: float, window: int, checks: int = 0) -> int:
 def _renewals(hundredths: int, checks: int) -> tuple[float, ...]:
     """By number of proposals: passes for as many, each of which brings one and those of so many streams that hold,
     until one does not."""
-    mean = hundredths / _EXACT
-    holds = _chance(mean, checks)
-    shares = [holds**more * (1 - holds) for more in range(checks)] + [holds**checks]
-    found = [0.0]
+    brings, found = shares(hundredths / _EXACT, checks), [0.0]
     for count in range(1, _LONGEST + 1):
-        found.append(1.0 + sum(share * found[max(0, count - more)] for more, share in enumerate(shares, 1)))
+        found.append(1.0 + sum(share * found[max(0, count - more)] for more, share in enumerate(brings, 1)))
     return tuple(found)
+
+
+@lru_cache(maxsize=4096)
+def _scattered(twentieths: int, checks: int, count: int) -> tuple[float, ...]:
+    """The share of windows that have fewer than so many proposals after 0, 1, … such passes."""
+    if count < 1:
+        return ()
+    before = [
+        (share, _scattered(twentieths, checks, count - more))
+        for more, share in enumerate(shares(twentieths / _COARSE, checks), 1)
+    ]
+    longest = max((len(open) for share, open in before if share), default=0)
+    later = (sum(share * open[at] for share, open in before if at < len(open)) for at in range(longest))
+    return (1.0, *later)
+
+
+def shares(mean: float, checks: int) -> list[float]:
+    """How often a pass brings 1, 2, … proposals."""
+    holds = _chance(mean, checks)
+    return [holds**more * (1 - holds) for more in range(checks)] + [holds**checks]
 
 
 def _chance(mean: float, checks: int) -> float:

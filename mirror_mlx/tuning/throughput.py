@@ -286,11 +286,11 @@ class _Beside:
         # From here on as the draft's own time goes by, which is slower until the target has finished.
         verify = whole / draft.slower
         glue, single = draft.glue.at(setting.length + 1), draft.one.at(1)
-        passes, enough = draft.passes(setting.length), draft.passes(setting.late, setting.length)
+        all_of, enough = draft.needed(setting.length), draft.needed(setting.late, setting.length)
         spoken = inf if setting.predictor == "draft" else costs.exits.get(setting.exit_layer, 0.5) * verify
         own = setting.own
         work = Work(
-            own, setting.roots - own, passes, enough, draft.one, *setting.shares(), hits,
+            own, setting.roots - own, all_of, enough, draft.one, *setting.shares(), hits,
             single if setting.late else None, draft.width,
         )  # fmt: skip
         # Where the draft names none, the first pass has the rows of the window with it.
@@ -303,8 +303,8 @@ class _Beside:
         for group in done.groups:
             places += group.roots
             found = hits(places)
-            waits = over + max(0.0, enough - group.ended) * single if group.passes < passes else 0.0
+            waits = all_of.after(group.passes) * over + enough.left(group.ended) * single
             parts.append(_Part(group.roots, found - before, whole + waits + costs.exchange, group.ended))
             before = found
-        waited = not done.groups or done.groups[0].passes < passes
-        return cls(tuple(parts), whole + over, 0.0 if waited else over)
+        waited = all_of.after(done.groups[0].passes) if done.groups else 1.0
+        return cls(tuple(parts), whole + over, (1 - waited) * over)
