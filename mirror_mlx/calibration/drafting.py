@@ -58,7 +58,6 @@ class Drafted:
         self._length, self._roots, self._kappa, self._sampling = length, roots, kappa, sampling
         self._left, self._ends = _BUDGET, 0.0
         self.exchanges: list[float] = []
-        self._trace = Trace()
         self.slower: list[float] = []
         self.names = True
         self._glue: list[float] = []
@@ -70,8 +69,8 @@ class Drafted:
     def turn(self) -> None:
         """The draft has its turn: a pass after the text. Raises FailedError."""
         self._draft.use(*self._way)
-        tokens, plan = self._tokens, replace(self._plan(()), late=1)
-        self._ended(self._started(Trace(), tokens[:-1], plan), tokens[-1], None)
+        trace, tokens, plan = Trace(), self._tokens, replace(self._plan(()), late=1)
+        self._ended(trace, self._started(trace, tokens[:-1], plan), tokens[-1], None)
 
     def measure(self) -> None:
         """Passes, alone and beside the target; more of them each time. Raises FailedError, as `holds` does."""
@@ -184,7 +183,7 @@ class Drafted:
         self._wait(ticket, 2)
         self.names &= ticket.round.own > 0
         missed = next(t for t in range(self._target.vocab_size) if (0, t) not in ticket.round.cache)
-        self._ended(ticket, missed, self._alone if beside is None else None)
+        self._ended(trace, ticket, missed, self._alone if beside is None else None)
         if beside is None:
             self._glue += [(span.end - span.start) / 1e6 for span in trace.spans if span.name == "glue"]
             self._joint += [one.ns / 1e6 for one in ticket.passes if one.rows > 1]
@@ -204,31 +203,29 @@ class Drafted:
 
     def _window(self, text: Sequence[int]) -> Window:
         """What the draft proposes after `text`."""
-        return self._ended(self._started(Trace(), text[:-1], self._plan(())), text[-1], self._alone)
+        trace = Trace()
+        return self._ended(trace, self._started(trace, text[:-1], self._plan(())), text[-1], self._alone)
 
     def _started(self, trace: Trace, text: Sequence[int], plan: Plan) -> Ticket:
-        self._trace = trace
         self._draft.begin(self._sampling, trace, text[:-1])
         ticket = self._draft.start(0, plan, text)
         if ticket is None:
             raise FailedError(str(self._draft.fault))
         return ticket
 
-    def _ended(self, ticket: Ticket, token: int, passes: dict[float, list[float]] | None) -> Window:
+    def _ended(self, trace: Trace, ticket: Ticket, token: int, passes: dict[float, list[float]] | None) -> Window:
         """The window after an outcome; what its passes took is kept there, if anywhere."""
         self._draft.resolve(ticket, Outcome(0, token))
         window = self._draft.collect(ticket)
         collected = clock()
         self._check()
         if passes is not None:
-            self._keep(ticket, collected, passes)
+            self._keep(trace, ticket, collected, passes)
         return window
 
-    def _keep(self, ticket: Ticket, collected: int, passes: dict[float, list[float]]) -> None:
+    def _keep(self, trace: Trace, ticket: Ticket, collected: int, passes: dict[float, list[float]]) -> None:
         """What its passes took, and both hand-overs."""
-        known = {
-            name: [span for span in self._trace.spans if span.name == name] for name in ("prefill", "glue", "pass")
-        }
+        known = {name: [span for span in trace.spans if span.name == name] for name in ("prefill", "glue", "pass")}
         if known["pass"]:
             asked = max([ticket.began, *(span.end for span in known["prefill"])])
             first, last = min(span.start for span in known["glue"] + known["pass"]), known["pass"][-1].end
