@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from mirror_mlx.tuning.belief import Beliefs
 from mirror_mlx.tuning.budget import Budget
-from mirror_mlx.tuning.fanout import geometric, greedy, uniform
+from mirror_mlx.tuning.fanout import Fan, geometric, greedy, uniform
 from mirror_mlx.tuning.observed import Observed
 from mirror_mlx.tuning.policy import Stepped
 from mirror_mlx.tuning.ranks import Ranks
@@ -86,6 +86,25 @@ def test_the_closed_form_is_what_greedy_comes_to(acceptance, exponent, length):
     found = greedy(ends, lambda row, count: count**-exponent if count else 2.0, budget, budget)
     for whole, exact in zip(found, geometric(acceptance, exponent, length, budget), strict=True):
         assert whole == pytest.approx(exact, abs=1.5)
+
+
+@pytest.mark.parametrize("acceptance", [0.3, 0.7, 0.98])
+@pytest.mark.parametrize("budget", [4, 8, 16, 32])
+def test_a_fan_out_by_counts_catches_what_equal_shares_do_from_the_first_step_on(acceptance, budget):
+    length, most, rng = 7, 8, random.Random(5)
+    counted, equal, caught = Fan("geometric"), Fan("uniform"), [0, 0]
+    for step in range(1500):
+        accepted = next((row for row in range(length) if rng.random() > acceptance), length)
+        known = 0.9 if accepted == length else 0.5
+        rank = next((rank for rank in range(40) if rng.random() < known), 40)
+        shares = [fan.of(length + 1, budget, most) for fan in (counted, equal)]
+        assert all(sum(each) == budget for each in shares)
+        assert max(shares[0]) <= most
+        assert step >= 20 or budget <= length or shares[0] == shares[1]
+        for at, each in enumerate(shares):
+            caught[at] += rank < each[accepted]
+        counted.saw(length, accepted, rank if rank < most else None, most)
+    assert caught[0] >= caught[1] - 8
 
 
 @pytest.mark.parametrize("fastest", ["hybrid", "draft", "tap"])

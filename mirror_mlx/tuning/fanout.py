@@ -13,6 +13,7 @@ from mirror_mlx.tuning.running import Acceptance
 
 _KEEP = 0.995  # of a count, with each step: a table of its own for each row has few of them
 _EQUAL = 1.5  # see `greedy`: rows that are nearly alike had better be treated alike than as few counts say
+_FIRST = 32  # steps in which all rows are, if there is a root for each: there are hardly any counts
 
 Miss = Callable[[int, int], float]
 """The share of outcomes at a row that are none of its first F candidates."""
@@ -80,10 +81,12 @@ class Fan:
         self._kind = kind
         self._acceptance = Acceptance(keep=_KEEP)
         self._rejected, self._held = Ranks(_KEEP), Ranks(_KEEP)
+        self._steps = 0
 
     def saw(self, length: int, accepted: int, rank: int | None, named: int = 8) -> None:
         """A verification of `length` proposals ended; its outcome was the candidate of this rank at its row, from 0 on,
         of so many named; None: it was none of them."""
+        self._steps += 1
         self._acceptance.saw(length, accepted)
         (self._held if accepted == length else self._rejected).saw(rank, named)
 
@@ -91,7 +94,7 @@ class Fan:
         """Roots of each row, and no more than `most` of one; None: by their scores."""
         if self._kind == "score":
             return None
-        if self._kind == "uniform":
+        if self._kind == "uniform" or (self._steps < _FIRST and budget >= rows):
             return tuple(uniform(rows, budget))
         alive = [1.0, *self._acceptance.alive(rows - 1), 0.0]
         ends = [alive[row] - alive[row + 1] for row in range(rows)]
