@@ -42,17 +42,23 @@ class Step:
         self.brings = brings or (lambda made: each if made else first_pass(setting.length, each))
         self.costs, self.setting, self.draft, self.joint = costs, setting, costs.drafts[setting.way], joint
         self.verify = costs.verify.at(setting.length + 1) * costs.slower
+        self.rows = self.draft.slower.at(setting.carried(setting.length + 1))
         self.verify += costs.tap if setting.predictor != "draft" else 0.0
 
     def ends(self, place):
+        return self.play(place)[0]
+
+    def play(self, place, late=0.0):
+        """The same of one that begins while the draft is busy for so much longer; and for how much longer it still is
+        when the next one begins."""
         setting, tap = self.setting, self.setting.predictor != "draft"
-        one, whole = self.draft.one.scaled(self.draft.slower), self.draft.needed(setting.length)
+        one, whole = self.draft.beside, self.draft.needed(setting.length)
         due = Due(self.verify, whole, one, setting, hits) if setting.late else None
         plan = Plan(
             tuple(range(setting.length)), setting.length, VOCAB, setting.predictor, kappa=24, max_roots=setting.roots,
             tap=tap, late=setting.late, due=due, beyond=(1000 + 100 * setting.length,) if self.joint else (),
         )  # fmt: skip
-        round_, at, pending, spoken = Round(plan), 0.0, 0.0, self.costs.exits[4] * self.verify if tap else None
+        round_, at, pending, spoken = Round(plan), late, 0.0, self.costs.exits[4] * self.verify if tap else None
         there, first = {}, []  # when a window was finished; the root that had a pass before others were named
         facts = sorted([(self.verify, "outcome"), *([(spoken, "tap")] if tap else [])])
         while True:
@@ -62,7 +68,8 @@ class Step:
                 else:
                     key = (0, VOCAB - 1) if place is None else (round_.cache.keys or first)[place]
                     if round_.cache.finished(key):
-                        return max(self.verify, there[key])
+                        ends = max(self.verify, there[key])
+                        return ends, at - ends
                     round_.resolved(Outcome(*key))
             action = round_.next(at, self.draft.width, self.joint)
             if isinstance(action, Wait):
@@ -70,13 +77,13 @@ class Step:
             elif isinstance(action, Glue) and action.root is not None:
                 key, count = action.root.key, self.brings(1 if setting.way[1] else 0)
                 first.append(key)
-                at = self.after(at, self.draft.joint.at(setting.length + 1))
+                at = self.after(at, self.draft.joint.at(setting.length + 1) * self.rows, self.rows)
                 round_.joined(candidates(setting.length + 1, 1000, own=1.0), action.root, {key: [0] * count})
                 if count >= setting.length:
                     there[key] = at
             elif isinstance(action, Glue):
                 glue = self.draft.glue.at(setting.length + 1)
-                at = self.after(at, glue if action.candidates else 0.0)
+                at = self.after(at, glue * self.rows if action.candidates else 0.0, self.rows)
                 pending = 0.0 if action.candidates else max(0.0, glue - self.draft.one.at(1))
                 round_.glued(candidates(setting.length + 1, 1000) if action.candidates else None)
             elif isinstance(action, Expand):
@@ -85,17 +92,18 @@ class Step:
                 keys = action.keys
                 made = [round_.cache.passes(key) for key in keys]
                 load = setting.load(len(keys), made.count(0), made.count(1))
-                at = self.after(at, self.draft.one.at(load) + pending)
+                slower = self.draft.slower.at(load)
+                at = self.after(at, self.draft.beside.at(load) + pending * slower, slower)
                 pending, proposed = 0.0, {key: list(range(self.brings(round_.cache.passes(key)))) for key in keys}
                 round_.advanced(keys, proposed)
                 there |= {key: at for key in keys if round_.cache.finished(key)}
             else:
-                return at
+                return at, 0.0
 
-    def after(self, at, cost):
-        """When that is done which takes so long alone, and longer while the target is busy."""
-        room = max(0.0, self.verify - at) / self.draft.slower
-        return at + cost * self.draft.slower if cost <= room else max(at, self.verify) + cost - room
+    def after(self, at, cost, slower):
+        """When that is done which takes so long while the target is busy, and less when it is not."""
+        room = max(0.0, self.verify - at)
+        return at + cost if cost <= room else at + room + (cost - room) / slower
 
 
 @st.composite
@@ -106,7 +114,8 @@ def played(draw):
     draft = DraftCosts(
         Curve.of({1: one, 8: one * draw(st.floats(1, 2))}), Curve.of({1: one, 24: wide * one}), 1.0 + streams,
         draw(st.sampled_from([None, 64, 16, 10])),
-        draw(st.floats(1, 1.3)), Curve.of({1: one, 8: one * draw(st.floats(1, 3))}),
+        Curve.through({1: draw(st.floats(1, 1.3)), 24: draw(st.floats(1, 1.3))}),
+        Curve.of({1: one, 8: one * draw(st.floats(1, 3))}),
     )  # fmt: skip
     way = (streams, False)
     verify = Curve.of({1: plain, 16: 1.5 * plain})
@@ -130,6 +139,27 @@ def test_a_step_takes_as_long_as_its_state_machine_says(case, joint):
             assert part.takes == pytest.approx(step.ends(root), abs=1e-6)
         place += part.roots
     assert said.share == pytest.approx(hits(place))
+
+
+@given(played(), st.booleans(), st.integers(0, 1000))
+def test_steps_in_a_row_take_as_long_as_the_model_says(case, joins, seed):
+    """One that the target did not wait in makes the next one longer. (Of a thousand cases 998 are within 3 %.)"""
+    costs, setting = case
+    draft, chance = costs.drafts[setting.way], Random(seed)
+    if not joins:
+        draft = replace(draft, joint=None)
+        costs = replace(costs, drafts={setting.way: draft})
+    step = Step(costs, setting, throughput._expects(costs, draft, setting, hits))
+    likely = [hits(place + 1) - hits(place) for place in range(setting.roots)]
+    late, took = 0.0, []
+    for _ in range(300):
+        (place,) = chance.choices([*range(setting.roots), None], [*likely, 1 - sum(likely)])
+        try:
+            ends, late = step.play(place, late)
+        except IndexError:  # so many roots were not come to
+            ends, late = step.play(None, late)
+        took.append(ends)
+    assert throughput.predict(costs, setting, Chance([1.0], hits)).step == pytest.approx(fmean(took), rel=0.05)
 
 
 @pytest.mark.parametrize("tokens", [1.8, 2.6])

@@ -14,7 +14,7 @@ from mirror_mlx.rounds import Plan
 from mirror_mlx.sampling import Sampler, Sampling
 from mirror_mlx.target import Target
 from mirror_mlx.trace import Trace, clock
-from mirror_mlx.tuning.costs import DraftCosts, Way, checked
+from mirror_mlx.tuning.costs import SAME, DraftCosts, Way, checked
 from mirror_mlx.tuning.curve import Curve
 from mirror_mlx.tuning.tally import usual
 from mirror_mlx.tuning.throughput import Setting
@@ -22,7 +22,7 @@ from mirror_mlx.tuning.throughput import Setting
 _PATIENCE = 2.0  # seconds for two of the draft's passes; one that takes longer is of no use, and need not be known
 _BUDGET = 1.4  # seconds for each way in which the draft proposes, after which no more is begun
 _ROLLED = 2  # steps alone, with few roots and with all, each time
-_BESIDE = 3  # verifications measured beside it, each time
+_BESIDE = 2  # verifications measured beside it, with few roots and with all, each time
 _POSITIONS = 8  # where the draft's proposals are compared with the target's text
 
 
@@ -63,7 +63,7 @@ class Drafted:
         self._glue: list[float] = []
         self._joint: list[float] = []
         self._alone: dict[float, list[float]] = {}  # passes, by what they have to do
-        self._hindered: list[float] = []  # glue and passes beside the target ÷ alone
+        self._hindered: dict[float, list[float]] = {}  # glue and passes beside the target ÷ alone, by the same
         self._windows: list[Window] = []
 
     def turn(self) -> None:
@@ -94,10 +94,10 @@ class Drafted:
             text = list(self._tokens)
             self._target.prefill(text[:-1], Sampler(self._sampling))
             list(steps(self._target, text, self._length, 1))  # which has the end of the prompt to do as well
-            for _ in range(_BESIDE):
+            for roots in [self._roots, few] * _BESIDE:
                 self.turn()  # who comes after the draft finds caches cold
                 ((_, alone),) = steps(self._target, text, self._length, 1)
-                self.slower.append(self._rolled(self._roots, beside=text) / alone)
+                self.slower.append(self._rolled(roots, beside=text) / alone)
 
     def holds(self, said: Sequence[int], first: int) -> float:
         """The share of proposals that are what the target said: `said` from `first` on."""
@@ -128,9 +128,15 @@ class Drafted:
         glue = usual(self._glue) if self._glue else one.at(1)
         return DraftCosts(
             self._by_rows(glue, one), one, self._tokens_each(), width,
-            max(1.0, usual(self._hindered)) if self._hindered else 1.0,
+            self._slower(),
             self._by_rows(usual(self._joint), one) if joins and self._joint else None, checked(self._way),
         )  # fmt: skip
+
+    def _slower(self) -> Curve:
+        """What that takes beside the target ÷ alone."""
+        if not self._hindered:
+            return SAME
+        return Curve.through((load, max(1.0, usual(times))) for load, times in self._hindered.items())
 
     def _by_rows(self, ms: float, one: Curve) -> Curve:
         """Of what takes so long with the rows of a window, and with one row what a pass takes, or less."""
@@ -194,12 +200,13 @@ class Drafted:
     def _compare(self, trace: Trace, ticket: Ticket, began: int, ended: int) -> None:
         """With what they take alone, all that was done in the target's time, most of it at least."""
         one, made = self._passes(), ticket.passes
-        alone = iter([0.0 if each.rows > 1 else one.at(self._load(each)) for each in made])
+        loads = iter([0.0 if each.rows > 1 else round(self._load(each), 1) for each in made])
         for span in trace.spans:
             if span.name in ("glue", "pass"):
-                usually = usual(self._glue) if span.name == "glue" else next(alone, 0.0)
-                if usually and began < (span.start + span.end) / 2 < ended:
-                    self._hindered.append((span.end - span.start) / 1e6 / usually)
+                load = round(self._rows(), 1) if span.name == "glue" else next(loads, 0.0)
+                usually = usual(self._glue) if span.name == "glue" else one.at(load)
+                if load and began < (span.start + span.end) / 2 < ended:
+                    self._hindered.setdefault(load, []).append((span.end - span.start) / 1e6 / usually)
 
     def _window(self, text: Sequence[int]) -> Window:
         """What the draft proposes after `text`."""
@@ -238,6 +245,10 @@ class Drafted:
         """See `Setting.load`. The draft is not told of a length: all streams propose in its first pass."""
         setting = Setting("mirror", 1 + self._way[0], way=self._way)
         return setting.load(one.branches, one.fresh, one.second)
+
+    def _rows(self) -> float:
+        """The same of a window's rows."""
+        return Setting("mirror", self._length, way=self._way).carried(self._length + 1)
 
     def _wait(self, ticket: Ticket, count: int) -> None:
         """Until the draft has made so many passes, or needs no more."""

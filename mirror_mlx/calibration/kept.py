@@ -15,7 +15,7 @@ from mlx.utils import tree_flatten
 from mirror_mlx import storage
 from mirror_mlx.calibration.measuring import Found
 
-_VERSION = 11  # of what is measured, and how
+_VERSION = 12  # of what is measured, and how
 
 
 def file_for(target: nn.Module, draft: Any, wanted: Mapping[str, Any]) -> Path | None:

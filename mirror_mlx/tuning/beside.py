@@ -54,6 +54,16 @@ def worthwhile(
     return count
 
 
+def lasting(takes: float, slower: float, room: float) -> float:
+    """What takes so long while the target is busy, which is so many times as long as alone, and the target has so much
+    left to do.
+
+    >>> lasting(15.0, 1.5, 20.0), lasting(15.0, 1.5, 9.0), lasting(15.0, 1.5, 0.0)
+    (15.0, 13.0, 10.0)
+    """
+    return takes if takes <= room else room + (takes - room) / slower
+
+
 class Group(NamedTuple):
     """So many roots whose windows have had as many passes when the outcome is known; ended: once the pass under way has
     ended as well."""
@@ -79,11 +89,12 @@ class Work:
 
     own, tapped    roots that the draft names itself, and those that the tap names
     whole          passes until a window is whole; enough: until nobody waits for more of it
-    one            a pass, by what it has to do, in branches that have had several
+    one            a pass while the target is busy, by what it has to do, in branches that have had several
+    slower         that ÷ a pass alone, likewise
     first, second  what a branch's first and second pass have to do, the same way
     found          the share of outcomes among the first so many roots
-    single         a pass over one branch, once the outcome is known; None: there are none then, and all are worth
-                   beginning
+    single         a pass over one branch, as long as it takes beside the target; None: nobody waits for one, and all
+                   are worth beginning
     width          of a pass; None: it takes all branches
     """
 
@@ -92,6 +103,7 @@ class Work:
     whole: Needed
     enough: Needed
     one: Curve
+    slower: Curve
     first: float
     second: float
     found: Callable[[float], float]
@@ -107,7 +119,8 @@ class Work:
         had      passes that the first of the own roots has had by then
 
         >>> three = Needed((1.0, 1.0, 1.0))
-        >>> work = Work(8, 0, three, three, Curve.of({1: 10.0, 9: 18.0}), 1.0, 1.0, lambda count: 1 - 0.5**count, 10.0)
+        >>> one, same = Curve.of({1: 10.0, 9: 18.0}), Curve.of({1: 1.0})
+        >>> work = Work(8, 0, three, three, one, same, 1.0, 1.0, lambda count: 1 - 0.5**count, 10.0)
         >>> work.until(60, begins=10, spoken=0).groups
         (Group(roots=4, passes=3, ended=3), Group(roots=4, passes=2, ended=2))
         """
@@ -120,7 +133,10 @@ class Work:
             loads = [(one.roots, self._load(one.passes)) for one in groups[first:]]
             batch = self._worthwhile(groups, first, loads, verify - now) if loads else 0
             if batch:
-                now, carried = now + self._takes(loads, batch) + carried, 0.0
+                load = _load(loads, batch)
+                slower = self.slower.at(load)
+                takes = self.one.at(load) + carried * slower
+                now, carried = now + lasting(takes, slower, verify - now), 0.0
                 groups = self._done(groups, first, batch)
                 if now <= verify:
                     groups = [Group(one.roots, one.ended, one.ended) for one in groups]
@@ -138,7 +154,7 @@ class Work:
         if self.single is None:
             return count
         return worthwhile(
-            room, self.whole.more(groups[first].passes), count, partial(self._takes, loads),
+            room, self.whole.more(groups[first].passes), count, lambda first: self.one.at(_load(loads, first)),
             partial(self._found, groups, first), self.single,
         )  # fmt: skip
 
@@ -157,16 +173,6 @@ class Work:
         each = self.first if passes == 0 else self.second if passes <= 1 else 1.0
         return each * self.whole.after(passes)
 
-    def _takes(self, loads: Sequence[tuple[int, float]], count: int) -> float:
-        """What a pass takes over the first so many of these branches."""
-        load = 0.0
-        for roots, each in loads:
-            load += min(count, roots) * each
-            count -= roots
-            if count <= 0:
-                break
-        return self.one.at(load)
-
     def _done(self, groups: Sequence[Group], first: int, count: int) -> list[Group]:
         """Once that has ended."""
         found = list(groups[:first])
@@ -178,3 +184,14 @@ class Work:
                 found.append(Group(roots - here, passes, passes))
             count -= here
         return found
+
+
+def _load(loads: Sequence[tuple[int, float]], count: int) -> float:
+    """What a pass has to do over the first so many of these branches."""
+    load = 0.0
+    for roots, each in loads:
+        load += min(count, roots) * each
+        count -= roots
+        if count <= 0:
+            break
+    return load

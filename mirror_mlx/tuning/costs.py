@@ -26,6 +26,10 @@ def checked(way: Way) -> int:
     return streams if exact else 0
 
 
+SAME = Curve.of({1: 1.0})
+"""A factor on whatever there is to do that changes nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class DraftCosts:
     """The draft's device, ms, for one way to propose.
@@ -34,7 +38,7 @@ class DraftCosts:
     one      a pass, by what it has to do, in branches (see `throughput.Setting.load`)
     tokens   what a pass brings a branch, see `passes.passes`
     width    how many branches one pass takes; None: all
-    slower   factor on both beside a busy target
+    slower   factor on all of them beside a busy target, by what there is to do, in branches
     joint    the pass over the rows of a window that takes a first branch as well; None: there is no such pass
     checks   streams that a pass checks of the one before
     """
@@ -43,7 +47,7 @@ class DraftCosts:
     one: Curve
     tokens: float = 1.0
     width: int | None = None
-    slower: float = 1.0
+    slower: Curve = SAME
     joint: Curve | None = None
     checks: int = 0
 
@@ -53,9 +57,15 @@ class DraftCosts:
         joint = [one.joint for one in of if one.joint is not None]
         return cls(
             Curve.mean([one.glue for one in of]), Curve.mean([one.one for one in of]), fmean(one.tokens for one in of),
-            of[0].width, fmean(one.slower for one in of), Curve.mean(joint) if joint else None,
+            of[0].width, Curve.mean([one.slower for one in of]), Curve.mean(joint) if joint else None,
             of[0].checks,
         )  # fmt: skip
+
+    @property
+    def beside(self) -> Curve:
+        """A pass beside a busy target, likewise."""
+        counts = sorted({count for curve in (self.one, self.slower) for count, _ in curve.points})
+        return Curve.through((count, self.one.at(count) * self.slower.at(count)) for count in counts)
 
     def passes(self, length: int, window: int | None = None) -> float:
         """See `passes.passes`."""
@@ -137,7 +147,7 @@ class Costs:
             "drafts": [
                 {
                     "streams": streams, "exact": exact, "glue": list(d.glue.points), "one": list(d.one.points),
-                    "tokens": d.tokens, "width": d.width, "slower": d.slower,
+                    "tokens": d.tokens, "width": d.width, "slower": list(d.slower.points),
                     "joint": None if d.joint is None else list(d.joint.points),
                 } for (streams, exact), d in self.drafts.items()
             ],
@@ -149,7 +159,7 @@ class Costs:
         ways = [(int(d["streams"]), bool(d["exact"])) for d in given["drafts"]]
         drafts = {
             way: DraftCosts(
-                _curve(d["glue"]), _curve(d["one"]), float(d["tokens"]), d["width"], float(d["slower"]),
+                _curve(d["glue"]), _curve(d["one"]), float(d["tokens"]), d["width"], _curve(d["slower"]),
                 None if d["joint"] is None else _curve(d["joint"]), checked(way),
             ) for way, d in zip(ways, given["drafts"], strict=True)
         }  # fmt: skip

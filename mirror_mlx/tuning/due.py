@@ -107,7 +107,7 @@ class Timetable:
         """What nothing was seen of takes what calibration says."""
         for way, draft in costs.drafts.items():
             if way not in self._passes:
-                self._passes[way] = _Timed.expecting(draft.one.scaled(draft.slower))
+                self._passes[way] = _Timed.expecting(draft.beside)
         if self._outcomes.usual is None:
             self._outcomes = _Timed.expecting(costs.verify.scaled(costs.slower))
 

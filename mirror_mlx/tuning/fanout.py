@@ -95,7 +95,7 @@ class Fan:
         if self._kind == "score":
             return None
         if self._kind == "uniform" or (self._steps < _FIRST and budget >= rows):
-            return tuple(uniform(rows, budget))
+            return tuple(min(most, count) for count in uniform(rows, budget))
         alive = [1.0, *self._acceptance.alive(rows - 1), 0.0]
         ends = [alive[row] - alive[row + 1] for row in range(rows)]
         return tuple(greedy(ends, lambda row, count: 1 - self._ranks(row, rows).hits(count), budget, most, _EQUAL))

@@ -41,7 +41,7 @@ class Observed:
         self._ones = {way: Shape(draft.one) for way, draft in costs.drafts.items()}
         self._glues = {way: Shape(draft.glue) for way, draft in costs.drafts.items()}
         self._joints = {way: Shape(draft.joint) for way, draft in costs.drafts.items() if draft.joint is not None}
-        self._besides = {way: Shape(Curve.of({1: draft.slower})) for way, draft in costs.drafts.items()}
+        self._besides = {way: Shape(draft.slower) for way, draft in costs.drafts.items()}
         self._hindered = Ratio(costs.slower)  # a plain token beside the draft ÷ alone
         self._slower = Shape(Curve.of({1: costs.slower}))  # what a verification takes beside the draft ÷ alone
 
@@ -145,13 +145,14 @@ class Observed:
             if passed.rows and passed.branches <= 1 and way in self._joints:
                 parts = [(self._joints[way], passed.rows)]
             shape, count = max(parts, key=lambda part: part[0].curve.at(part[1]))
-            expected = max(shape.curve.at(count), 1e-9) * (slower if passed.beside else 1.0)
+            expected = max(shape.curve.at(count), 1e-9) * (slower.at(passed.branches) if passed.beside else 1.0)
             all_of_them += expected
             off = passed.ms / expected
             shape.saw(count, off / before, 1 / len(made))
             offs[passed.beside].append(off)
         if offs[True] and offs[False]:
-            self._besides[way].saw(1, fmean(offs[True]) / max(fmean(offs[False]), 1e-9), 0.5)
+            usual = fmean(passed.branches for passed in made if passed.beside)
+            self._besides[way].saw(usual, fmean(offs[True]) / max(fmean(offs[False]), 1e-9), 0.5)
         self._draft.saw(sum(passed.ms for passed in made) / all_of_them)
 
     def probed(self, way: Way, ms: float) -> bool:
@@ -173,9 +174,9 @@ class Observed:
     def _tokens(self, way: Way) -> float:
         return self._checked[way].value if way in self._checked else self._base.drafts[way].tokens
 
-    def _beside(self, way: Way) -> float:
+    def _beside(self, way: Way) -> Curve:
         """What a pass takes beside the target ÷ alone."""
-        return max(1.0, self._besides[way].curve.at(1))
+        return Curve.through((count, max(1.0, factor)) for count, factor in self._besides[way].curve.points)
 
     def plained(self, fact: Plained) -> None:
         """A stretch of plain decoding."""

@@ -12,9 +12,11 @@ from statistics import fmean
 from typing import Literal, NamedTuple, Protocol
 
 from mirror_mlx.messages import Predictor, first_pass, spare
-from mirror_mlx.tuning.beside import Work
+from mirror_mlx.tuning.beside import Work, lasting
 from mirror_mlx.tuning.costs import Costs, DraftCosts, Kind, Way
 from mirror_mlx.tuning.stopping import Kinds, ends
+
+_FEW = 1e-9  # a share of steps that is none
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,19 +203,35 @@ def _mirror(costs: Costs, draft: DraftCosts, setting: Setting, belief: Belief, a
     hits = _reached(belief.hits, costs.reached.get(setting.kind, 1.0))
     joint = _expects(costs, draft, setting, hits)
     hits = _at_most(hits, alive[setting.length - 1] * belief.guessed()) if joint else hits
-    rested = step = _Beside.of(costs, draft, setting, hits, 0.0, joint)
-    if rested.left:  # where the target did not wait, the draft may be busy still when the next step begins
-        step = _Beside.of(costs, draft, setting, hits, rested.left, joint)
-    share = step.share
-    hit = share * step.hit + (1 - share) * rested.hit
     late_passes = draft.passes(setting.late, setting.length)
-    miss = step.free + late_passes * draft.one.at(1) + costs.exchange
+    missing = late_passes * draft.one.at(1) + costs.exchange
     missed = 1 + (sum(alive[: setting.late]) if setting.late else belief.backup(setting.length))
-    tokens = (1 - share) * missed
-    for part in step.parts:
-        length = draft.brought(max(part.passes, late_passes), setting.length)
-        tokens += part.share * (1 + sum(alive[:length]) if length else missed)
-    return Prediction(share * hit + (1 - share) * miss, tokens, hit, miss, share)
+    share = hit = miss = tokens = 0.0
+    states = _in_a_row(lambda late: _Beside.of(costs, draft, setting, hits, late, joint))
+    for often, step in states:
+        wrong = often * (1 - step.share)
+        share += often * step.share
+        hit += often * sum(part.share * part.takes for part in step.parts)
+        miss += wrong * (step.free + missing)
+        tokens += wrong * missed
+        for part in step.parts:
+            length = draft.brought(max(part.passes, late_passes), setting.length)
+            tokens += often * part.share * (1 + sum(alive[:length]) if length else missed)
+    free = states[0][1].free  # there may be no hits, or nothing else
+    each_hit = hit / share if share > _FEW else free
+    each_miss = miss / (1 - share) if share < 1 - _FEW else free + missing
+    return Prediction(hit + miss, tokens, each_hit, each_miss, share)
+
+
+def _in_a_row(step: Callable[[float], "_Beside"]) -> Sequence[tuple[float, "_Beside"]]:
+    """Steps, and the share of each: after one that the target did not wait in, the draft may be busy for so much
+    longer."""
+    rested = step(0.0)
+    if not rested.left or not rested.busy:
+        return [(1.0, rested)]
+    busy = step(rested.left)
+    often = rested.busy / (1 + rested.busy - busy.busy)
+    return [(1 - often, rested), (often, busy)]
 
 
 def _reached(hits: Callable[[float], float], factor: float) -> Callable[[float], float]:
@@ -254,20 +272,17 @@ class _Beside:
     parts  of the outcomes that something was prepared for
     free   when the draft can turn to another
     left   how long it goes on after the step where nobody waits for it
+    busy   the share of steps of which that is so
     """
 
     parts: Sequence[_Part]
     free: float
     left: float
+    busy: float
 
     @property
     def share(self) -> float:
         return sum(part.share for part in self.parts)
-
-    @property
-    def hit(self) -> float:
-        """How long a step takes on average whose outcome something was prepared for."""
-        return sum(part.share * part.takes for part in self.parts) / share if (share := self.share) else self.free
 
     @classmethod
     def of(
@@ -280,31 +295,32 @@ class _Beside:
         joint: bool = False,
     ) -> "_Beside":
         """late: for how long the draft is busy; joint: whether its first pass takes a branch, beside the window."""
-        whole = costs.verify.at(setting.length + 1) * costs.slower
+        verify = costs.verify.at(setting.length + 1) * costs.slower
         if setting.predictor != "draft":
-            whole += costs.tap
-        # From here on as the draft's own time goes by, which is slower until the target has finished.
-        verify = whole / draft.slower
+            verify += costs.tap
+        slower = draft.slower.at(setting.carried(setting.length + 1))
         glue, single = draft.glue.at(setting.length + 1), draft.one.at(1)
         all_of, enough = draft.needed(setting.length), draft.needed(setting.late, setting.length)
         spoken = inf if setting.predictor == "draft" else costs.exits.get(setting.exit_layer, 0.5) * verify
         own = setting.own
         work = Work(
-            own, setting.roots - own, all_of, enough, draft.one, *setting.shares(), hits,
-            single if setting.late else None, draft.width,
+            own, setting.roots - own, all_of, enough, draft.beside, draft.slower, *setting.shares(), hits,
+            draft.beside.at(1) if setting.late else None, draft.width,
         )  # fmt: skip
         # Where the draft names none, the first pass has the rows of the window with it.
         begins, carried = (late + glue, 0.0) if own else (late, max(0.0, glue - single))
         if joint and draft.joint is not None:
             begins = late + draft.joint.at(setting.length + 1)
+        begins = lasting(begins * slower, slower, verify)
         had = 1 + draft.spared(setting.length) if joint else 0.0
         done = work.until(verify, begins, spoken, carried, had)
-        over, parts, places, before = done.free - verify, [], 0, 0.0
+        over, parts, places, before, busy = done.free - verify, [], 0, 0.0, 0.0
         for group in done.groups:
             places += group.roots
             found = hits(places)
-            waits = all_of.after(group.passes) * over + enough.left(group.ended) * single
-            parts.append(_Part(group.roots, found - before, whole + waits + costs.exchange, group.ended))
+            waited = all_of.after(group.passes)
+            busy += (1 - waited) * (found - before)
+            waits = waited * over + enough.left(group.ended) * single
+            parts.append(_Part(group.roots, found - before, verify + waits + costs.exchange, group.ended))
             before = found
-        waited = all_of.after(done.groups[0].passes) if done.groups else 1.0
-        return cls(tuple(parts), whole + over, (1 - waited) * over)
+        return cls(tuple(parts), verify + over, over, busy)

@@ -39,5 +39,5 @@ def for_the_next(costs: Costs, setting: Setting) -> float | None:
     draft = costs.drafts.get(setting.way)
     if draft is None:
         return None
-    expected = drafting(costs, setting) + draft.one.at(setting.roots) * draft.slower
+    expected = drafting(costs, setting) + draft.beside.at(setting.roots)
     return max(_LEAST, _LONG * expected + 2 * costs.plain)
