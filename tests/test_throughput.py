@@ -130,7 +130,7 @@ def test_a_step_takes_as_long_as_its_state_machine_says(case, joint):
     costs, setting = case
     joint = joint and setting.own > 0
     draft, step = costs.drafts[setting.way], Step(costs, setting, joint)
-    said = throughput._Beside.of(costs, draft, setting, hits, 0.0, joint)
+    said = throughput._Beside.of(costs, draft, setting, hits, 0.0, joint * (1 + draft.spared(setting.length)))
     late = draft.passes(setting.late, setting.length) * draft.one.at(1)
     assert said.free + late == pytest.approx(step.ends(None), abs=1e-6)
     place = 0
@@ -149,7 +149,7 @@ def test_steps_in_a_row_take_as_long_as_the_model_says(case, joins, seed):
     if not joins:
         draft = replace(draft, joint=None)
         costs = replace(costs, drafts={setting.way: draft})
-    step = Step(costs, setting, throughput._expects(costs, draft, setting, hits))
+    step = Step(costs, setting, throughput._known(costs, draft, setting, hits) > 0)
     likely = [hits(place + 1) - hits(place) for place in range(setting.roots)]
     late, took = 0.0, []
     for _ in range(300):
@@ -183,7 +183,7 @@ def test_windows_of_checked_streams_take_more_passes_and_fewer(verify, one, leng
             return step.ends(None)
 
     takes = fmean(ends(chance.choices(places, [*chances, 1 - sum(chances)])[0]) for _ in range(300))
-    said = throughput._Beside.of(costs, draft, setting, hits, 0.0, joint)
+    said = throughput._Beside.of(costs, draft, setting, hits, 0.0, joint * (1 + draft.spared(setting.length)))
     missed = (1 - said.share) * (said.free + draft.passes(length) * draft.one.at(1))
     assert sum(part.share * part.takes for part in said.parts) + missed == pytest.approx(takes, rel=0.05)
 
@@ -208,3 +208,15 @@ def test_a_draft_that_knows_what_follows_a_window_needs_a_pass_less(length, late
     never = Chance([1.0], lambda count: 1.0, guess=0.0)
     known = throughput.predict(Costs(20.0, Curve.of({1: 20.0, 8: 21.0}), drafts={way: joins}), setting, never)
     assert known.step == pytest.approx(said[0].step, abs=1.0)
+
+
+@pytest.mark.parametrize(("late", "tokens", "ms"), [(1, 3.0, 23.0), (5, 6.0, 40.0)])
+def test_of_checked_streams_that_follow_a_window_one_names_the_outcome_where_nothing_was_cut_off(late, tokens, ms):
+    """The first pass checks the other, and brings two; after a whole window it checks what was cut off it as well."""
+    way = (2, True)
+    one = Curve.of({1: 20.0})
+    draft = DraftCosts(one, one, 3.0, joint=one, checks=2)
+    costs = Costs(23.0, Curve.of({1: 23.0}), drafts={way: draft})
+    setting = Setting("mirror", 5, late, 4, "draft", way=way)
+    said = throughput.predict(costs, setting, Chance([1.0], lambda count: 1.0, guess=1.0))
+    assert (said.tokens, said.step) == (pytest.approx(tokens, abs=0.05), pytest.approx(ms, abs=0.1))

@@ -22,7 +22,6 @@ from mirror_mlx.tuning.throughput import Setting
 _PATIENCE = 2.0  # seconds for two of the draft's passes; one that takes longer is of no use, and need not be known
 _BUDGET = 1.4  # seconds for each way in which the draft proposes, after which no more is begun
 _ROLLED = 2  # steps alone, with few roots and with all, each time
-_BESIDE = 2  # verifications measured beside it, with few roots and with all, each time
 _POSITIONS = 8  # where the draft's proposals are compared with the target's text
 
 
@@ -94,7 +93,7 @@ class Drafted:
             text = list(self._tokens)
             self._target.prefill(text[:-1], Sampler(self._sampling))
             list(steps(self._target, text, self._length, 1))  # which has the end of the prompt to do as well
-            for roots in [self._roots, few] * _BESIDE:
+            for roots in sorted({self._roots, few, 1}, reverse=True):
                 self.turn()  # who comes after the draft finds caches cold
                 ((_, alone),) = steps(self._target, text, self._length, 1)
                 self.slower.append(self._rolled(roots, beside=text) / alone)

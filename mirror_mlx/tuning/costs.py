@@ -6,7 +6,7 @@ from statistics import fmean
 from typing import Any
 
 from mirror_mlx.tuning.curve import Curve
-from mirror_mlx.tuning.passes import Needed, brought, needed, passes, spared
+from mirror_mlx.tuning.passes import Needed, begun, brought, needed, passes, spared
 
 Way = tuple[int, bool]
 """How a draft proposes: with how many lookahead streams, and whether each pass checks those of the pass before."""
@@ -78,6 +78,11 @@ class DraftCosts:
     def spared(self, length: int) -> float:
         """See `passes.spared`."""
         return spared(self.tokens, length, self.checks)
+
+    @property
+    def begun(self) -> float:
+        """See `passes.begun`."""
+        return begun(self.tokens, self.checks)
 
     def brought(self, passes: float, window: int) -> int:
         """See `passes.brought`."""

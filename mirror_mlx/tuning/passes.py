@@ -89,6 +89,16 @@ def spared(tokens: float, length: int, checks: int = 0) -> float:
     return max(0.0, 1.0 + more[length - 1] - more[length])
 
 
+def begun(tokens: float, checks: int = 0) -> float:
+    """Passes that have brought a window as much as a first one over what the draft takes to follow the window before,
+    where nothing was cut off that: of as many streams the first one names the outcome, and the others are checked.
+
+    >>> begun(3.0), [round(begun(tokens, checks=2), 2) for tokens in (1.0, 2.0, 3.0)]
+    (1.0, [1.0, 1.31, 1.33])
+    """
+    return 1.0 + sum(_chance(round(tokens, 2), checks) ** more for more in range(1, checks)) / tokens
+
+
 def brought(tokens: float, passes: float, window: int, checks: int = 0) -> int:
     """How many proposals of a window there are after so many passes.
 
@@ -131,6 +141,7 @@ def shares(mean: float, checks: int) -> list[float]:
     return [holds**more * (1 - holds) for more in range(checks)] + [holds**checks]
 
 
+@lru_cache(maxsize=512)
 def _chance(mean: float, checks: int) -> float:
     """How likely a stream's proposal holds, given those before it did, if a pass brings so many tokens on average."""
     low, high = 0.0, 1.0

@@ -201,13 +201,13 @@ def _of_parts(costs: Costs, setting: Setting, belief: Belief, alive: Sequence[fl
 
 def _mirror(costs: Costs, draft: DraftCosts, setting: Setting, belief: Belief, alive: Sequence[float]) -> Prediction:
     hits = _reached(belief.hits, costs.reached.get(setting.kind, 1.0))
-    joint = _expects(costs, draft, setting, hits)
-    hits = _at_most(hits, alive[setting.length - 1] * belief.guessed()) if joint else hits
+    had = _known(costs, draft, setting, hits)
+    hits = _at_most(hits, alive[setting.length - 1] * belief.guessed()) if had else hits
     late_passes = draft.passes(setting.late, setting.length)
     missing = late_passes * draft.one.at(1) + costs.exchange
     missed = 1 + (sum(alive[: setting.late]) if setting.late else belief.backup(setting.length))
     share = hit = miss = tokens = 0.0
-    states = _in_a_row(lambda late: _Beside.of(costs, draft, setting, hits, late, joint))
+    states = _in_a_row(lambda late: _Beside.of(costs, draft, setting, hits, late, had))
     for often, step in states:
         wrong = often * (1 - step.share)
         share += often * step.share
@@ -244,15 +244,21 @@ def _at_most(hits: Callable[[float], float], first: float) -> Callable[[float], 
     return lambda count: min(hits(count), first) if count <= 1 else hits(count)
 
 
-def _expects(costs: Costs, draft: DraftCosts, setting: Setting, hits: Callable[[float], float]) -> bool:
-    """Whether the draft has an idea of the outcome when a step begins, so that its first pass takes a branch. Streams
-    that are checked are one; else it comes with a whole window, the first of which comes without it."""
+def _known(costs: Costs, draft: DraftCosts, setting: Setting, hits: Callable[[float], float]) -> float:
+    """Passes that the likeliest root has had, as good as, once the first one has ended, where the draft has an idea of
+    the outcome when a step begins, so that this one takes it as well; 0: it has none. Streams that are checked are one,
+    and what is cut off a whole window are more of them to check; else it comes with a whole window, the first of which
+    comes without it."""
     if draft.joint is None or not setting.guesses or not setting.own:
-        return False
-    if setting.way[1] or setting.late >= setting.length:
-        return True
-    parts = _Beside.of(costs, draft, setting, hits, 0.0).parts
-    return bool(parts) and parts[0].passes >= draft.passes(setting.length)
+        return 0.0
+    known, exact = 1 + draft.spared(setting.length), setting.way[1]
+    if setting.late >= setting.length:
+        return known
+    parts = _Beside.of(costs, draft, setting, hits, 0.0, known if exact else 0.0).parts
+    if exact:
+        cut = 1 - draft.needed(setting.length).after(parts[0].passes) if parts else 0.0
+        return cut * known + (1 - cut) * draft.begun
+    return known if parts and parts[0].passes >= draft.passes(setting.length) else 0.0
 
 
 class _Part(NamedTuple):
@@ -292,9 +298,9 @@ class _Beside:
         setting: Setting,
         hits: Callable[[float], float],
         late: float,
-        joint: bool = False,
+        had: float = 0.0,
     ) -> "_Beside":
-        """late: for how long the draft is busy; joint: whether its first pass takes a branch, beside the window."""
+        """late: for how long the draft is busy; had: as `_known` says."""
         verify = costs.verify.at(setting.length + 1) * costs.slower
         if setting.predictor != "draft":
             verify += costs.tap
@@ -309,10 +315,9 @@ class _Beside:
         )  # fmt: skip
         # Where the draft names none, the first pass has the rows of the window with it.
         begins, carried = (late + glue, 0.0) if own else (late, max(0.0, glue - single))
-        if joint and draft.joint is not None:
+        if had and draft.joint is not None:
             begins = late + draft.joint.at(setting.length + 1)
         begins = lasting(begins * slower, slower, verify)
-        had = 1 + draft.spared(setting.length) if joint else 0.0
         done = work.until(verify, begins, spoken, carried, had)
         over, parts, places, before, busy = done.free - verify, [], 0, 0.0, 0.0
         for group in done.groups:
