@@ -143,7 +143,7 @@ def test_a_step_takes_as_long_as_its_state_machine_says(case, joint):
 
 @given(played(), st.booleans(), st.integers(0, 1000))
 def test_steps_in_a_row_take_as_long_as_the_model_says(case, joins, seed):
-    """One that the target did not wait in makes the next one longer. (Of a thousand cases 998 are within 3 %.)"""
+    """One that the target did not wait in makes the next one longer. (Of a thousand cases 997 are within 3 %.)"""
     costs, setting = case
     draft, chance = costs.drafts[setting.way], Random(seed)
     if not joins:

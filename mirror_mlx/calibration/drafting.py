@@ -199,10 +199,10 @@ class Drafted:
     def _compare(self, trace: Trace, ticket: Ticket, began: int, ended: int) -> None:
         """With what they take alone, all that was done in the target's time, most of it at least."""
         one, made = self._passes(), ticket.passes
-        loads = iter([0.0 if each.rows > 1 else round(self._load(each), 1) for each in made])
+        loads = iter([0.0 if each.rows > 1 else self._load(each) for each in made])
         for span in trace.spans:
             if span.name in ("glue", "pass"):
-                load = round(self._rows(), 1) if span.name == "glue" else next(loads, 0.0)
+                load = self._rows() if span.name == "glue" else next(loads, 0.0)
                 usually = usual(self._glue) if span.name == "glue" else one.at(load)
                 if load and began < (span.start + span.end) / 2 < ended:
                     self._hindered.setdefault(load, []).append((span.end - span.start) / 1e6 / usually)
@@ -238,16 +238,16 @@ class Drafted:
             self.exchanges.append((max(0, first - asked) + max(0, collected - last)) / 1e6)
         for one in ticket.passes:
             if one.rows <= 1:
-                passes.setdefault(round(self._load(one), 1), []).append(one.ns / 1e6)
+                passes.setdefault(self._load(one), []).append(one.ns / 1e6)
 
     def _load(self, one: Pass) -> float:
-        """See `Setting.load`. The draft is not told of a length: all streams propose in its first pass."""
+        """See `Setting.load`, to a tenth. The draft is not told of a length: all streams propose in its first pass."""
         setting = Setting("mirror", 1 + self._way[0], way=self._way)
-        return setting.load(one.branches, one.fresh, one.second)
+        return round(setting.load(one.branches, one.fresh, one.second), 1)
 
     def _rows(self) -> float:
         """The same of a window's rows."""
-        return Setting("mirror", self._length, way=self._way).carried(self._length + 1)
+        return round(Setting("mirror", self._length, way=self._way).carried(self._length + 1), 1)
 
     def _wait(self, ticket: Ticket, count: int) -> None:
         """Until the draft has made so many passes, or needs no more."""

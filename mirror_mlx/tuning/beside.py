@@ -154,7 +154,7 @@ class Work:
         if self.single is None:
             return count
         return worthwhile(
-            room, self.whole.more(groups[first].passes), count, lambda first: self.one.at(_load(loads, first)),
+            room, self.whole.more(groups[first].passes), count, lambda count: self.one.at(_load(loads, count)),
             partial(self._found, groups, first), self.single,
         )  # fmt: skip
 

@@ -41,6 +41,7 @@ class DraftCosts:
     slower   factor on all of them beside a busy target, by what there is to do, in branches
     joint    the pass over the rows of a window that takes a first branch as well; None: there is no such pass
     checks   streams that a pass checks of the one before
+    beside   a pass beside a busy target, by what it has to do, from the above
     """
 
     glue: Curve
@@ -50,6 +51,13 @@ class DraftCosts:
     slower: Curve = SAME
     joint: Curve | None = None
     checks: int = 0
+    beside: Curve = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Once: it is asked for with each prediction."""
+        counts = sorted({count for curve in (self.one, self.slower) for count, _ in curve.points})
+        beside = Curve.through((count, self.one.at(count) * self.slower.at(count)) for count in counts)
+        object.__setattr__(self, "beside", beside)
 
     @classmethod
     def mean(cls, of: "Sequence[DraftCosts]") -> "DraftCosts":
@@ -60,12 +68,6 @@ class DraftCosts:
             of[0].width, Curve.mean([one.slower for one in of]), Curve.mean(joint) if joint else None,
             of[0].checks,
         )  # fmt: skip
-
-    @property
-    def beside(self) -> Curve:
-        """A pass beside a busy target, likewise."""
-        counts = sorted({count for curve in (self.one, self.slower) for count, _ in curve.points})
-        return Curve.through((count, self.one.at(count) * self.slower.at(count)) for count in counts)
 
     def passes(self, length: int, window: int | None = None) -> float:
         """See `passes.passes`."""

@@ -91,11 +91,14 @@ def spared(tokens: float, length: int, checks: int = 0) -> float:
 
 def begun(tokens: float, checks: int = 0) -> float:
     """Passes that have brought a window as much as a first one over what the draft takes to follow the window before,
-    where nothing was cut off that: of as many streams the first one names the outcome, and the others are checked.
+    where nothing was cut off that: of as many streams the first one names the outcome, and the others are checked. 0:
+    none are, and the draft has no idea of the outcome then.
 
     >>> begun(3.0), [round(begun(tokens, checks=2), 2) for tokens in (1.0, 2.0, 3.0)]
-    (1.0, [1.0, 1.31, 1.33])
+    (0.0, [1.0, 1.31, 1.33])
     """
+    if not checks:
+        return 0.0
     return 1.0 + sum(_chance(round(tokens, 2), checks) ** more for more in range(1, checks)) / tokens
 
 

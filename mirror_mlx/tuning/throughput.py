@@ -251,14 +251,12 @@ def _known(costs: Costs, draft: DraftCosts, setting: Setting, hits: Callable[[fl
     comes without it."""
     if draft.joint is None or not setting.guesses or not setting.own:
         return 0.0
-    known, exact = 1 + draft.spared(setting.length), setting.way[1]
+    known = 1 + draft.spared(setting.length)
     if setting.late >= setting.length:
         return known
-    parts = _Beside.of(costs, draft, setting, hits, 0.0, known if exact else 0.0).parts
-    if exact:
-        cut = 1 - draft.needed(setting.length).after(parts[0].passes) if parts else 0.0
-        return cut * known + (1 - cut) * draft.begun
-    return known if parts and parts[0].passes >= draft.passes(setting.length) else 0.0
+    parts = _Beside.of(costs, draft, setting, hits, 0.0, known if draft.begun else 0.0).parts
+    whole = 1 - draft.needed(setting.length).after(parts[0].passes) if parts else 0.0
+    return whole * known + (1 - whole) * draft.begun
 
 
 class _Part(NamedTuple):
