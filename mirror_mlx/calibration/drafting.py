@@ -1,7 +1,7 @@
 """What the draft takes when it proposes in one way, alone and beside a busy target; and whether its proposals hold."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
@@ -21,7 +21,8 @@ from mirror_mlx.tuning.throughput import Setting
 
 _PATIENCE = 2.0  # seconds for two of the draft's passes; one that takes longer is of no use, and need not be known
 _BUDGET = 1.4  # seconds for each way in which the draft proposes, after which no more is begun
-_ROLLED = 2  # steps alone, with few roots and with all, each time
+_ROLLED = 2  # steps alone, with all roots and with parts of them, each time
+_PARTS = (2, 4)  # of how many equal ones: what a pass takes begins to grow with its branches somewhere
 _POSITIONS = 8  # where the draft's proposals are compared with the target's text
 
 
@@ -84,16 +85,16 @@ class Drafted:
         if not self._in_time:
             return
         self._alone, self._glue, self._joint = known  # what has warmed it up does not count
-        few = max(1, self._roots // 4)
+        counts = sorted({self._roots, *(max(1, self._roots // part) for part in _PARTS)})
         for _ in range(_ROLLED):
-            for roots in sorted({self._roots, few}):
+            for roots in counts:
                 self._rolled(roots)
-            self._rolled(few, expects=True)
+            self._rolled(counts[0], expects=True)
         if self._in_time:
             text = list(self._tokens)
             self._target.prefill(text[:-1], Sampler(self._sampling))
             list(steps(self._target, text, self._length, 1))  # which has the end of the prompt to do as well
-            for roots in sorted({self._roots, few, 1}, reverse=True):
+            for roots in sorted({*counts, 1}, reverse=True):
                 self.turn()  # who comes after the draft finds caches cold
                 ((_, alone),) = steps(self._target, text, self._length, 1)
                 self.slower.append(self._rolled(roots, beside=text) / alone)
@@ -178,14 +179,13 @@ class Drafted:
         """A step: glue, two passes over the branches of so many roots, a window after a miss. beside: what the target
         goes on with meanwhile; returns what that takes, ms. expects: as in `_plan`."""
         trace, tokens = Trace(), self._tokens
-        ticket = self._started(trace, tokens, self._plan([tokens[-1]] * self._length, roots, expects))
-        took, began, ended = 0.0, 0, 0
+        plan = self._plan([tokens[-1]] * self._length, roots, expects)
+        ticket = self._started(trace, tokens, plan, ready=beside is not None)
+        took, began, ended = 0.0, clock(), 0
         if beside is not None:
-            self._wait(ticket, 1)  # the draft takes in the whole text before it, which it does not in decoding
-            began = clock()
             ((_, took),) = steps(self._target, beside, self._length, 1)
             ended = clock()
-        self._wait(ticket, 2)
+        self._wait(lambda: len(ticket.passes) >= 2 or ticket.round.idle or ticket.reply.done())
         self.names &= ticket.round.own > 0
         missed = next(t for t in range(self._target.vocab_size) if (0, t) not in ticket.round.cache)
         self._ended(trace, ticket, missed, self._alone if beside is None else None)
@@ -212,8 +212,11 @@ class Drafted:
         trace = Trace()
         return self._ended(trace, self._started(trace, text[:-1], self._plan(())), text[-1], self._alone)
 
-    def _started(self, trace: Trace, text: Sequence[int], plan: Plan) -> Ticket:
+    def _started(self, trace: Trace, text: Sequence[int], plan: Plan, ready: bool = False) -> Ticket:
+        """A step. ready: it begins once the draft has taken in the text, as in decoding."""
         self._draft.begin(self._sampling, trace, text[:-1])
+        if ready:
+            self._wait(lambda: any(span.name == "prefill" for span in trace.spans))
         ticket = self._draft.start(0, plan, text)
         if ticket is None:
             raise FailedError(str(self._draft.fault))
@@ -249,10 +252,9 @@ class Drafted:
         """The same of a window's rows."""
         return round(Setting("mirror", self._length, way=self._way).carried(self._length + 1), 1)
 
-    def _wait(self, ticket: Ticket, count: int) -> None:
-        """Until the draft has made so many passes, or needs no more."""
+    def _wait(self, until: Callable[[], bool]) -> None:
         ends = time.perf_counter() + _PATIENCE
-        while len(ticket.passes) < count and not ticket.round.idle and not ticket.reply.done():
+        while not until():
             if time.perf_counter() > ends:
                 self._draft.cancel()
                 raise FailedError(f"two of its passes take more than {_PATIENCE:g} s")

@@ -64,6 +64,14 @@ def lasting(takes: float, slower: float, room: float) -> float:
     return takes if takes <= room else room + (takes - room) / slower
 
 
+class Known(NamedTuple):
+    """The outcome that the draft expects before it has seen the window's rows: how many passes its root has had, as
+    good as, once the first one has ended; and how many of the draft's roots come before it."""
+
+    passes: float
+    place: int = 0
+
+
 class Group(NamedTuple):
     """So many roots whose windows have had as many passes when the outcome is known; ended: once the pass under way has
     ended as well."""
@@ -75,7 +83,7 @@ class Group(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """groups: the likeliest first; only those that had a pass, or have it then
+    """groups: as they are served, mostly the likeliest first
     free: when the draft can turn to an outcome that nothing was prepared for, or not enough
     """
 
@@ -110,13 +118,15 @@ class Work:
     single: float | None
     width: int | None = None
 
-    def until(self, verify: float, begins: float, spoken: float, carried: float = 0.0, had: float = 0.0) -> Prepared:
+    def until(
+        self, verify: float, begins: float, spoken: float, carried: float = 0.0, known: Known | None = None
+    ) -> Prepared:
         """Done when the outcome is known, at `verify`.
 
         begins   when the first pass can begin
         spoken   when the tap has
         carried  what the first pass takes besides
-        had      passes that the first of the own roots has had by then
+        known    one of the own roots
 
         >>> three = Needed((1.0, 1.0, 1.0))
         >>> one, same = Curve.of({1: 10.0, 9: 18.0}), Curve.of({1: 1.0})
@@ -124,8 +134,7 @@ class Work:
         >>> work.until(60, begins=10, spoken=0).groups
         (Group(roots=4, passes=3, ended=3), Group(roots=4, passes=2, ended=2))
         """
-        now, joins, groups = begins, self.tapped, [Group(1, had if begins <= verify else 0, had)] if had else []
-        groups += [Group(self.own - len(groups), 0, 0)] if self.own > len(groups) else []
+        now, joins, groups = begins, self.tapped, self._named(known, begins <= verify)
         while now < verify:
             if joins and now >= spoken:
                 groups, joins = [*groups, Group(joins, 0, 0)], 0
@@ -144,7 +153,16 @@ class Work:
                 now = spoken
             else:
                 break
-        return Prepared(tuple(one for one in groups if one.ended), max(now, verify) + carried)
+        return Prepared(tuple(groups), max(now, verify) + carried)
+
+    def _named(self, known: Known | None, done: bool) -> list[Group]:
+        """The own roots. done: once the first pass has ended, or else while it goes on."""
+        if known is None:
+            groups = [Group(self.own, 0, 0)]
+        else:
+            before, (passes, _) = min(known.place, self.own - 1), known
+            groups = [Group(before, 0, 0), Group(1, passes if done else 0, passes), Group(self.own - 1 - before, 0, 0)]
+        return [one for one in groups if one.roots]
 
     def _worthwhile(self, groups: Sequence[Group], first: int, loads: Sequence[tuple[int, float]], room: float) -> int:
         """Over how many branches a pass is worth beginning, see `worthwhile`: those of the first group whose windows

@@ -12,11 +12,12 @@ from statistics import fmean
 from typing import Literal, NamedTuple, Protocol
 
 from mirror_mlx.messages import Predictor, first_pass, spare
-from mirror_mlx.tuning.beside import Work, lasting
+from mirror_mlx.tuning.beside import Known, Work, lasting
 from mirror_mlx.tuning.costs import Costs, DraftCosts, Kind, Way
 from mirror_mlx.tuning.stopping import Kinds, ends
 
 _FEW = 1e-9  # a share of steps that is none
+_FAR = 2.0  # times as likely: what comes before the other in most steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,13 +202,16 @@ def _of_parts(costs: Costs, setting: Setting, belief: Belief, alive: Sequence[fl
 
 def _mirror(costs: Costs, draft: DraftCosts, setting: Setting, belief: Belief, alive: Sequence[float]) -> Prediction:
     hits = _reached(belief.hits, costs.reached.get(setting.kind, 1.0))
-    had = _known(costs, draft, setting, hits)
-    hits = _at_most(hits, alive[setting.length - 1] * belief.guessed()) if had else hits
+    known = None
+    if draft.joint is not None and setting.guesses and setting.own:
+        right = alive[setting.length - 1] * belief.guessed()
+        known = _known(costs, draft, setting, hits, right)
+        hits = _at_most(hits, right) if known is not None and not known.place else hits
     late_passes = draft.passes(setting.late, setting.length)
     missing = late_passes * draft.one.at(1) + costs.exchange
     missed = 1 + (sum(alive[: setting.late]) if setting.late else belief.backup(setting.length))
     share = hit = miss = tokens = 0.0
-    states = _in_a_row(lambda late: _Beside.of(costs, draft, setting, hits, late, had))
+    states = _in_a_row(lambda late: _Beside.of(costs, draft, setting, hits, late, known))
     for often, step in states:
         wrong = often * (1 - step.share)
         share += often * step.share
@@ -244,26 +248,38 @@ def _at_most(hits: Callable[[float], float], first: float) -> Callable[[float], 
     return lambda count: min(hits(count), first) if count <= 1 else hits(count)
 
 
-def _known(costs: Costs, draft: DraftCosts, setting: Setting, hits: Callable[[float], float]) -> float:
-    """Passes that the likeliest root has had, as good as, once the first one has ended, where the draft has an idea of
-    the outcome when a step begins, so that this one takes it as well; 0: it has none. Streams that are checked are one,
-    and what is cut off a whole window are more of them to check; else it comes with a whole window, the first of which
-    comes without it."""
-    if draft.joint is None or not setting.guesses or not setting.own:
-        return 0.0
-    known = 1 + draft.spared(setting.length)
+def _known(
+    costs: Costs, draft: DraftCosts, setting: Setting, hits: Callable[[float], float], right: float
+) -> Known | None:
+    """Of a draft that may have an idea of the outcome when a step begins, so that the first pass takes it as well;
+    None: it has none. Streams that are checked are one, and what is cut off a whole window are more of them to check;
+    else it comes with a whole window, the first of which comes without it. right: how often it is the outcome."""
+    known = Known(1 + draft.spared(setting.length), _place(hits, right, setting.own))
     if setting.late >= setting.length:
         return known
-    parts = _Beside.of(costs, draft, setting, hits, 0.0, known if draft.begun else 0.0).parts
+    parts = _Beside.of(costs, draft, setting, hits, 0.0, known if draft.begun else None).parts
     whole = 1 - draft.needed(setting.length).after(parts[0].passes) if parts else 0.0
-    return whole * known + (1 - whole) * draft.begun
+    passes = whole * known.passes + (1 - whole) * draft.begun
+    return known._replace(passes=passes) if passes else None
+
+
+def _place(hits: Callable[[float], float], often: float, own: int) -> int:
+    """How many of so many roots are served before one that is the outcome so often, in most steps."""
+    place, before = 0, 0.0
+    while place < own - 1:
+        more = max(1, place)
+        found = hits(place + more)
+        if found - before < _FAR * often * more:
+            break
+        place, before = place + more, found
+    return min(place, own - 1)
 
 
 class _Part(NamedTuple):
-    """Roots that are as far when the outcome is known: how many, the share of outcomes among them, how long a step
+    """Roots that are as far when the outcome is known: their places, the share of outcomes among them, how long a step
     takes then, ms, and how many passes they have had when nothing is waited for any more but late ones."""
 
-    roots: int
+    places: range
     share: float
     takes: float
     passes: float
@@ -296,9 +312,9 @@ class _Beside:
         setting: Setting,
         hits: Callable[[float], float],
         late: float,
-        had: float = 0.0,
+        known: Known | None = None,
     ) -> "_Beside":
-        """late: for how long the draft is busy; had: as `_known` says."""
+        """late: for how long the draft is busy; known: as `_known` says."""
         verify = costs.verify.at(setting.length + 1) * costs.slower
         if setting.predictor != "draft":
             verify += costs.tap
@@ -313,17 +329,20 @@ class _Beside:
         )  # fmt: skip
         # Where the draft names none, the first pass has the rows of the window with it.
         begins, carried = (late + glue, 0.0) if own else (late, max(0.0, glue - single))
-        if had and draft.joint is not None:
+        if known is not None and draft.joint is not None:
             begins = late + draft.joint.at(setting.length + 1)
         begins = lasting(begins * slower, slower, verify)
-        done = work.until(verify, begins, spoken, carried, had)
-        over, parts, places, before, busy = done.free - verify, [], 0, 0.0, 0.0
+        done = work.until(verify, begins, spoken, carried, known)
+        over, parts, place, before, busy = done.free - verify, [], 0, 0.0, 0.0
         for group in done.groups:
-            places += group.roots
-            found = hits(places)
+            places = range(place, place + group.roots)
+            place, found = places.stop, hits(places.stop)
+            if not group.ended:
+                before = found
+                continue
             waited = all_of.after(group.passes)
             busy += (1 - waited) * (found - before)
             waits = waited * over + enough.left(group.ended) * single
-            parts.append(_Part(group.roots, found - before, verify + waits + costs.exchange, group.ended))
+            parts.append(_Part(places, found - before, verify + waits + costs.exchange, group.ended))
             before = found
         return cls(tuple(parts), verify + over, over, busy)
