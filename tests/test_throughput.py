@@ -163,7 +163,7 @@ def test_steps_in_a_row_take_as_long_as_the_model_says(case, joins, seed):
     if not joins:
         draft = replace(draft, joint=None)
         costs = replace(costs, drafts={setting.way: draft})
-    may = draft.joint is not None and setting.guesses and setting.own > 0
+    may = throughput._expects(draft, setting)
     step = Step(costs, setting, may and throughput._known(costs, draft, setting, hits, 1.0) is not None)
     likely = [hits(place + 1) - hits(place) for place in range(setting.roots)]
     late, took = 0.0, []

@@ -22,7 +22,7 @@ from mirror_mlx.tuning.throughput import Setting
 _PATIENCE = 2.0  # seconds for two of the draft's passes; one that takes longer is of no use, and need not be known
 _BUDGET = 1.4  # seconds for each way in which the draft proposes, after which no more is begun
 _ROLLED = 2  # steps alone, with all roots and with parts of them, each time
-_PARTS = (2, 4)  # of how many equal ones: what a pass takes begins to grow with its branches somewhere
+_PARTS = (1, 2, 4)  # of how many equal ones: what a pass takes begins to grow with its branches somewhere
 _POSITIONS = 8  # where the draft's proposals are compared with the target's text
 
 
@@ -85,7 +85,7 @@ class Drafted:
         if not self._in_time:
             return
         self._alone, self._glue, self._joint = known  # what has warmed it up does not count
-        counts = sorted({self._roots, *(max(1, self._roots // part) for part in _PARTS)})
+        counts = sorted({max(1, self._roots // part) for part in _PARTS})
         for _ in range(_ROLLED):
             for roots in counts:
                 self._rolled(roots)

@@ -69,7 +69,7 @@ class Known(NamedTuple):
     good as, once the first one has ended; and how many of the draft's roots come before it."""
 
     passes: float
-    place: int = 0
+    place: int
 
 
 class Group(NamedTuple):
@@ -160,7 +160,7 @@ class Work:
         if known is None:
             groups = [Group(self.own, 0, 0)]
         else:
-            before, (passes, _) = min(known.place, self.own - 1), known
+            passes, before = known
             groups = [Group(before, 0, 0), Group(1, passes if done else 0, passes), Group(self.own - 1 - before, 0, 0)]
         return [one for one in groups if one.roots]
 

@@ -203,10 +203,11 @@ def _of_parts(costs: Costs, setting: Setting, belief: Belief, alive: Sequence[fl
 def _mirror(costs: Costs, draft: DraftCosts, setting: Setting, belief: Belief, alive: Sequence[float]) -> Prediction:
     hits = _reached(belief.hits, costs.reached.get(setting.kind, 1.0))
     known = None
-    if draft.joint is not None and setting.guesses and setting.own:
+    if _expects(draft, setting):
         right = alive[setting.length - 1] * belief.guessed()
         known = _known(costs, draft, setting, hits, right)
-        hits = _at_most(hits, right) if known is not None and not known.place else hits
+        if known is not None and not known.place:
+            hits = _at_most(hits, right)
     late_passes = draft.passes(setting.late, setting.length)
     missing = late_passes * draft.one.at(1) + costs.exchange
     missed = 1 + (sum(alive[: setting.late]) if setting.late else belief.backup(setting.length))
@@ -248,12 +249,17 @@ def _at_most(hits: Callable[[float], float], first: float) -> Callable[[float], 
     return lambda count: min(hits(count), first) if count <= 1 else hits(count)
 
 
+def _expects(draft: DraftCosts, setting: Setting) -> bool:
+    """Whether the draft may have an idea of the outcome when a step begins, so that the first pass takes it as well."""
+    return draft.joint is not None and setting.guesses and setting.own > 0
+
+
 def _known(
     costs: Costs, draft: DraftCosts, setting: Setting, hits: Callable[[float], float], right: float
 ) -> Known | None:
-    """Of a draft that may have an idea of the outcome when a step begins, so that the first pass takes it as well;
-    None: it has none. Streams that are checked are one, and what is cut off a whole window are more of them to check;
-    else it comes with a whole window, the first of which comes without it. right: how often it is the outcome."""
+    """The idea that a draft has of it, of those that may have one, see `_expects`; None: it has none. Streams that are
+    checked are one, and what is cut off a whole window are more of them to check; else it comes with a whole window,
+    the first of which comes without it. right: how often it is the outcome."""
     known = Known(1 + draft.spared(setting.length), _place(hits, right, setting.own))
     if setting.late >= setting.length:
         return known
@@ -336,13 +342,11 @@ class _Beside:
         over, parts, place, before, busy = done.free - verify, [], 0, 0.0, 0.0
         for group in done.groups:
             places = range(place, place + group.roots)
-            place, found = places.stop, hits(places.stop)
-            if not group.ended:
-                before = found
-                continue
-            waited = all_of.after(group.passes)
-            busy += (1 - waited) * (found - before)
-            waits = waited * over + enough.left(group.ended) * single
-            parts.append(_Part(places, found - before, verify + waits + costs.exchange, group.ended))
-            before = found
+            found = hits(places.stop)
+            if group.ended:
+                waited = all_of.after(group.passes)
+                busy += (1 - waited) * (found - before)
+                waits = waited * over + enough.left(group.ended) * single
+                parts.append(_Part(places, found - before, verify + waits + costs.exchange, group.ended))
+            place, before = places.stop, found
         return cls(tuple(parts), verify + over, over, busy)
