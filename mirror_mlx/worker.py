@@ -178,9 +178,9 @@ class Worker:
             if isinstance(action, Glue) and action.root is not None and joint is not None:
                 with span("draft", "pass", step):
                     found, proposed = joint.join(rows, action.candidates, action.root, action.after)
-                ticket.passes.append(Pass(1, int(not action.after), 0, len(rows), clock() - began, False))
                 named = _checked_candidates(found, plan.window)
                 round_.joined(named, action.root, _checked_proposals(proposed), *_besides(draft))
+                ticket.passes.append(Pass(1, int(not action.after), 0, len(rows), began, clock() - began, False))
             elif isinstance(action, Glue):
                 with span("draft", "glue", step):
                     found = draft.glue(rows[: action.rows], action.candidates)
@@ -194,9 +194,10 @@ class Worker:
                 made, late = [round_.cache.passes(key) for key in keys], not round_.awaits_outcome
                 with span("draft", "pass", step):
                     proposed = draft.advance(keys)
-                ticket.passes.append(Pass(len(keys), made.count(0), made.count(1), pending, clock() - began, late))
-                pending = 0
                 round_.advanced(keys, _checked_proposals(proposed), *_besides(draft))
+                took = clock() - began
+                ticket.passes.append(Pass(len(keys), made.count(0), made.count(1), pending, began, took, late))
+                pending = 0
             else:
                 self._settle(ticket, action, rows)
                 return

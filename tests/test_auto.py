@@ -151,6 +151,7 @@ def test_a_calibration_is_kept_and_a_damaged_one_is_made_anew(tmp_path, monkeypa
     assert found.costs.verify.at(8) > 0
     assert found.costs.drafts[0, False].one.at(1) > 0
     assert 0 < found.costs.exchange < 50, "hand-overs between threads take some time"
+    assert 0 < found.costs.starts < 50
     assert not found.refusal
     files = list((tmp_path / "calibration").iterdir())
     assert len(files) == 1

@@ -60,7 +60,8 @@ class Step:
             tuple(range(setting.length)), setting.length, VOCAB, setting.predictor, kappa=24, max_roots=setting.roots,
             tap=tap, late=setting.late, due=due, beyond=(1000 + 100 * setting.length,) if self.joint else (),
         )  # fmt: skip
-        round_, at, pending, spoken = Round(plan), late, 0.0, self.costs.exits[4] * self.verify if tap else None
+        round_, pending, spoken = Round(plan), 0.0, self.costs.exits[4] * self.verify if tap else None
+        at = max(late, self.costs.starts)
         there, first = {}, []  # when a window was finished; the root that had a pass before others were named,
         before = [None] * (self.known().place if self.joint else 0)  # which come before it
         facts = sorted([(self.verify, "outcome"), *([(spoken, "tap")] if tap else [])])
@@ -136,6 +137,7 @@ def played(draw):
     way = (streams, False)
     verify = Curve.of({1: plain, 16: 1.5 * plain})
     costs = Costs(plain, verify, 0.03 * plain, {4: draw(st.floats(0.1, 0.95))}, 1.05, drafts={way: draft})
+    costs = replace(costs, starts=draw(st.sampled_from([0.0, 0.8, 4.0])))
     predictor = draw(st.sampled_from(["draft", "tap", "hybrid"]))
     late = draw(st.sampled_from([length, max(1, length // 2), 0]))
     return costs, Setting("mirror", length, late, draw(st.sampled_from([4, 8, 16, 24])), predictor, 4, way)

@@ -13,7 +13,7 @@ from mirror_mlx.rendezvous import Rendezvous
 from mirror_mlx.rounds import Plan
 from mirror_mlx.sampling import Sampler, Sampling
 from mirror_mlx.target import Target
-from mirror_mlx.trace import Trace, clock
+from mirror_mlx.trace import Span, Trace, clock
 from mirror_mlx.tuning.costs import SAME, DraftCosts, Way, checked
 from mirror_mlx.tuning.curve import Curve
 from mirror_mlx.tuning.tally import usual
@@ -23,6 +23,8 @@ _PATIENCE = 2.0  # seconds for two of the draft's passes; one that takes longer 
 _BUDGET = 1.4  # seconds for each way in which the draft proposes, after which no more is begun
 _ROLLED = 2  # steps alone, with all roots and with parts of them, each time
 _PARTS = (1, 2, 4)  # of how many equal ones: what a pass takes begins to grow with its branches somewhere
+_WAITED = 3  # proposals that the target waits for, as in decoding: who has been idle for so long finds caches cold
+_WORK = ("glue", "pass")  # of the draft's, in a step
 _POSITIONS = 8  # where the draft's proposals are compared with the target's text
 
 
@@ -37,7 +39,8 @@ class Drafted:
     length    of windows; roots, kappa: the most of a step, and of a row
     sampling  how tokens are chosen
 
-    exchanges  both hand-overs of a step, ms: until the draft is at work, and of the window when it has ended
+    exchanges  what windows take that are waited for, beside their passes, ms
+    starts     from the beginning of a step beside the target until the draft is at work, ms
     slower     verifications of windows of `length` beside the draft ÷ those just before, without it
     names      whether the draft has named roots of its own
     """
@@ -58,6 +61,7 @@ class Drafted:
         self._length, self._roots, self._kappa, self._sampling = length, roots, kappa, sampling
         self._left, self._ends = _BUDGET, 0.0
         self.exchanges: list[float] = []
+        self.starts: list[float] = []
         self.slower: list[float] = []
         self.names = True
         self._glue: list[float] = []
@@ -67,10 +71,10 @@ class Drafted:
         self._windows: list[Window] = []
 
     def turn(self) -> None:
-        """The draft has its turn: a pass after the text. Raises FailedError."""
+        """The draft has its turn, and the target waits for a window. Raises FailedError."""
         self._draft.use(*self._way)
-        trace, tokens, plan = Trace(), self._tokens, replace(self._plan(()), late=1)
-        self._ended(trace, self._started(trace, tokens[:-1], plan), tokens[-1], None)
+        trace, tokens, plan = Trace(), self._tokens, replace(self._plan(()), late=_WAITED)
+        self._ended(self._started(trace, tokens[:-1], plan), tokens[-1])
 
     def measure(self) -> None:
         """Passes, alone and beside the target; more of them each time. Raises FailedError, as `holds` does."""
@@ -97,6 +101,7 @@ class Drafted:
             for roots in sorted({*counts, 1}, reverse=True):
                 self.turn()  # who comes after the draft finds caches cold
                 ((_, alone),) = steps(self._target, text, self._length, 1)
+                self.turn()
                 self.slower.append(self._rolled(roots, beside=text) / alone)
 
     def holds(self, said: Sequence[int], first: int) -> float:
@@ -188,29 +193,39 @@ class Drafted:
         self._wait(lambda: len(ticket.passes) >= 2 or ticket.round.idle or ticket.reply.done())
         self.names &= ticket.round.own > 0
         missed = next(t for t in range(self._target.vocab_size) if (0, t) not in ticket.round.cache)
-        self._ended(trace, ticket, missed, self._alone if beside is None else None)
+        self._ended(ticket, missed)
         if beside is None:
-            self._glue += [(span.end - span.start) / 1e6 for span in trace.spans if span.name == "glue"]
+            self._keep(ticket)
+            self._glue += [_ms(span) for span in trace.spans if span.name == "glue"]
             self._joint += [one.ns / 1e6 for one in ticket.passes if one.rows > 1]
         else:
+            self.starts += [(span.start - ticket.began) / 1e6 for span in trace.spans if span.name in _WORK][:1]
             self._compare(trace, ticket, began, ended)
         return took
 
     def _compare(self, trace: Trace, ticket: Ticket, began: int, ended: int) -> None:
         """With what they take alone, all that was done in the target's time, most of it at least."""
-        one, made = self._passes(), ticket.passes
-        loads = iter([0.0 if each.rows > 1 else self._load(each) for each in made])
-        for span in trace.spans:
-            if span.name in ("glue", "pass"):
-                load = self._rows() if span.name == "glue" else next(loads, 0.0)
-                usually = usual(self._glue) if span.name == "glue" else one.at(load)
-                if load and began < (span.start + span.end) / 2 < ended:
-                    self._hindered.setdefault(load, []).append((span.end - span.start) / 1e6 / usually)
+        alone = self._passes()
+        done = [(self._rows(), usual(self._glue), one.start, one.end) for one in trace.spans if one.name == "glue"]
+        for made in ticket.passes:
+            if made.rows <= 1:
+                load = self._load(made)
+                done.append((load, alone.at(load), made.began, made.began + made.ns))
+        for load, usually, start, end in done:
+            if began < (start + end) / 2 < ended:
+                self._hindered.setdefault(load, []).append((end - start) / 1e6 / usually)
 
     def _window(self, text: Sequence[int]) -> Window:
-        """What the draft proposes after `text`."""
+        """What the draft proposes after `text`, while the target waits."""
         trace = Trace()
-        return self._ended(trace, self._started(trace, text[:-1], self._plan(())), text[-1], self._alone)
+        ticket = self._started(trace, text[:-1], self._plan(()), ready=True)
+        asked = clock()
+        window = self._ended(ticket, text[-1])
+        waited = (clock() - asked) / 1e6
+        work = sum(made.ns for made in ticket.passes) / 1e6 + sum(_ms(one) for one in trace.spans if one.name == "glue")
+        self.exchanges.append(max(0.0, waited - work))
+        self._keep(ticket)
+        return window
 
     def _started(self, trace: Trace, text: Sequence[int], plan: Plan, ready: bool = False) -> Ticket:
         """A step. ready: it begins once the draft has taken in the text, as in decoding."""
@@ -222,26 +237,18 @@ class Drafted:
             raise FailedError(str(self._draft.fault))
         return ticket
 
-    def _ended(self, trace: Trace, ticket: Ticket, token: int, passes: dict[float, list[float]] | None) -> Window:
-        """The window after an outcome; what its passes took is kept there, if anywhere."""
+    def _ended(self, ticket: Ticket, token: int) -> Window:
+        """The window after an outcome."""
         self._draft.resolve(ticket, Outcome(0, token))
         window = self._draft.collect(ticket)
-        collected = clock()
         self._check()
-        if passes is not None:
-            self._keep(trace, ticket, collected, passes)
         return window
 
-    def _keep(self, trace: Trace, ticket: Ticket, collected: int, passes: dict[float, list[float]]) -> None:
-        """What its passes took, and both hand-overs."""
-        known = {name: [span for span in trace.spans if span.name == name] for name in ("prefill", "glue", "pass")}
-        if known["pass"]:
-            asked = max([ticket.began, *(span.end for span in known["prefill"])])
-            first, last = min(span.start for span in known["glue"] + known["pass"]), known["pass"][-1].end
-            self.exchanges.append((max(0, first - asked) + max(0, collected - last)) / 1e6)
+    def _keep(self, ticket: Ticket) -> None:
+        """What its passes took, alone."""
         for one in ticket.passes:
             if one.rows <= 1:
-                passes.setdefault(self._load(one), []).append(one.ns / 1e6)
+                self._alone.setdefault(self._load(one), []).append(one.ns / 1e6)
 
     def _load(self, one: Pass) -> float:
         """See `Setting.load`, to a tenth. The draft is not told of a length: all streams propose in its first pass."""
@@ -263,3 +270,7 @@ class Drafted:
     def _check(self) -> None:
         if self._draft.fault is not None:
             raise FailedError(str(self._draft.fault))
+
+
+def _ms(span: Span) -> float:
+    return (span.end - span.start) / 1e6

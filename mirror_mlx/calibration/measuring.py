@@ -21,7 +21,7 @@ from mirror_mlx.tuning.curve import Curve
 _USUAL = 7  # proposals of a window
 _SAID = 24  # tokens of the target's own that a draft's proposals are compared with
 _REPEATS = 2  # of a draft's ways, in turns: what disturbs for a while disturbs all of them
-_TURNS = 1.5  # seconds for the draft's turns between verifications
+_TURNS = 3.0  # seconds for the draft's turns between verifications
 _Part = TypeVar("_Part")
 
 Report = Callable[[float], None]
@@ -152,7 +152,7 @@ def measure(
         return Found(costs, refusal=between.failed)
     drafts: dict[Way, DraftCosts] = {}
     holds: dict[Way, float] = {}
-    names, exchanges, beside = True, [0.0], list[float]()
+    names, exchanges, starts, beside = True, list[float](), list[float](), list[float]()
     proposing = {way: drafted(way) for way in wanted.ways}
     try:
         for one in [*proposing.values()] * _REPEATS:
@@ -164,7 +164,11 @@ def measure(
             drafts[way], names = one.costs(wanted.width(), wanted.joins()), one.names
             beside += one.slower
             exchanges += one.exchanges
+            starts += one.starts
     except FailedError as failed:
         return Found(replace(costs, drafts=drafts), holds, names, str(failed))
-    slower = max(1.0, median(beside)) if beside else 1.0
-    return Found(replace(costs, slower=slower, exchange=median(exchanges), drafts=drafts), holds, names)
+    found = replace(
+        costs, slower=max(1.0, median(beside or [1.0])), exchange=median(exchanges or [0.0]),
+        starts=median(starts or [0.0]), drafts=drafts,
+    )  # fmt: skip
+    return Found(found, holds, names)

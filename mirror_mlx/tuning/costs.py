@@ -108,7 +108,8 @@ class Costs:
     tap       what the tap adds to that
     exits     by exit layer: the share of a verification after which its values are there
     slower    factor on a verification beside a busy draft
-    exchange  both hand-overs of a step
+    exchange  what a window takes that is waited for, beside its passes
+    starts    from the beginning of a step until the draft is at work on it, unless it is busy
     thought   the share of what is thought beside a verification by which that takes longer
     drafts    by how the draft proposes; none: there is no draft, or it costs nothing
     more      factors on steps of speculation, by their kind: there is more to one than its parts
@@ -127,6 +128,7 @@ class Costs:
     reached: Mapping[Kind, float] = field(default_factory=dict)
     token: float = 0.0
     thought: float = 0.0
+    starts: float = 0.0
 
     @classmethod
     def mean(cls, of: "Sequence[Costs]") -> "Costs":
@@ -137,7 +139,7 @@ class Costs:
             {layer: fmean(one.exits[layer] for one in of) for layer in first.exits},
             fmean(one.slower for one in of), fmean(one.exchange for one in of),
             {way: DraftCosts.mean([one.drafts[way] for one in of]) for way in first.drafts},
-            thought=fmean(one.thought for one in of),
+            thought=fmean(one.thought for one in of), starts=fmean(one.starts for one in of),
         )  # fmt: skip
 
     def drafting(self, way: Way, length: int, window: int | None = None) -> float:
@@ -150,7 +152,7 @@ class Costs:
         return {
             "plain": self.plain, "verify": list(self.verify.points), "tap": self.tap,
             "exits": [[layer, share] for layer, share in self.exits.items()], "slower": self.slower,
-            "exchange": self.exchange, "thought": self.thought,
+            "exchange": self.exchange, "thought": self.thought, "starts": self.starts,
             "drafts": [
                 {
                     "streams": streams, "exact": exact, "glue": list(d.glue.points), "one": list(d.one.points),
@@ -173,7 +175,7 @@ class Costs:
         exits = {int(layer): float(share) for layer, share in given["exits"]}
         return cls(
             float(given["plain"]), _curve(given["verify"]), float(given["tap"]), exits, float(given["slower"]),
-            float(given["exchange"]), drafts, thought=float(given["thought"]),
+            float(given["exchange"]), drafts, thought=float(given["thought"]), starts=float(given["starts"]),
         )  # fmt: skip
 
 

@@ -333,11 +333,12 @@ class _Beside:
             own, setting.roots - own, all_of, enough, draft.beside, draft.slower, *setting.shares(), hits,
             draft.beside.at(1) if setting.late else None, draft.width,
         )  # fmt: skip
-        # Where the draft names none, the first pass has the rows of the window with it.
-        begins, carried = (late + glue, 0.0) if own else (late, max(0.0, glue - single))
+        turns, first, carried = max(late, costs.starts), glue, 0.0
         if known is not None and draft.joint is not None:
-            begins = late + draft.joint.at(setting.length + 1)
-        begins = lasting(begins * slower, slower, verify)
+            first = draft.joint.at(setting.length + 1)
+        elif not own:  # the first pass has the rows of the window with it
+            first, carried = 0.0, max(0.0, glue - single)
+        begins = turns + lasting(first * slower, slower, max(0.0, verify - turns))
         done = work.until(verify, begins, spoken, carried, known)
         over, parts, place, before, busy = done.free - verify, [], 0, 0.0, 0.0
         for group in done.groups:
