@@ -5,7 +5,7 @@ from random import Random
 from statistics import fmean
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mirror_mlx.messages import Candidates, Outcome, first_pass
@@ -115,7 +115,8 @@ class Step:
         root = round_.next(0.0, joins=True).root
         round_.joined(candidates(last + 1, 1000, own=self.sure), root, {root.key: [0]})
         round_.expanded(round_.next().roots if setting.own > 1 else ())
-        return Known(1 + self.draft.spared(last), round_.cache.place(root.key))
+        whole, enough = (self.draft.following(1.0, count, last) for count in (last, setting.late))
+        return Known(1.0, round_.cache.place(root.key), 1.0, whole, enough)
 
     def after(self, at, cost, slower):
         """When that is done which takes so long while the target is busy, and less when it is not."""
@@ -143,7 +144,16 @@ def played(draw):
     return costs, Setting("mirror", length, late, draw(st.sampled_from([4, 8, 16, 24])), predictor, 4, way)
 
 
+def narrow():
+    """The outcome that the draft knows has a whole window before others do, and its place in a pass is another's."""
+    one = Curve.of({1: 1.0, 24: 2.0})
+    draft = DraftCosts(Curve.of({1: 1.0}), one, 1.0, width=16, joint=Curve.of({1: 1.0, 8: 2.0}))
+    costs = Costs(5.0, Curve.of({1: 5.0, 16: 7.5}), slower=1.05, drafts={(0, False): draft})
+    return costs, Setting("mirror", 2, 2, 24, "draft", 4, (0, False))
+
+
 @given(played(), st.booleans(), st.floats(0.3, 1.0))
+@example(narrow(), True, 0.5)
 def test_a_step_takes_as_long_as_its_state_machine_says(case, joint, sure):
     costs, setting = case
     joint = joint and setting.own > 0
@@ -227,13 +237,17 @@ def test_a_draft_that_knows_what_follows_a_window_needs_a_pass_less(length, late
     assert known.step == pytest.approx(said[0].step, abs=1.0)
 
 
-@pytest.mark.parametrize(("late", "tokens", "ms"), [(1, 3.0, 23.0), (5, 6.0, 40.0)])
-def test_of_checked_streams_that_follow_a_window_one_names_the_outcome_where_nothing_was_cut_off(late, tokens, ms):
+@pytest.mark.parametrize(
+    ("length", "late", "tokens", "ms"), [(5, 1, 3.0, 23.0), (5, 2, 3.0, 23.0), (3, 1, 3.0, 23.0), (5, 5, 6.0, 40.0)]
+)
+def test_of_checked_streams_that_follow_a_window_one_names_the_outcome_where_nothing_was_cut_off(
+    length, late, tokens, ms
+):
     """The first pass checks the other, and brings two; after a whole window it checks what was cut off it as well."""
     way = (2, True)
     one = Curve.of({1: 20.0})
     draft = DraftCosts(one, one, 3.0, joint=one, checks=2)
     costs = Costs(23.0, Curve.of({1: 23.0}), drafts={way: draft})
-    setting = Setting("mirror", 5, late, 4, "draft", way=way)
+    setting = Setting("mirror", length, late, 4, "draft", way=way)
     said = throughput.predict(costs, setting, Chance([1.0], lambda count: 1.0, guess=1.0))
     assert (said.tokens, said.step) == (pytest.approx(tokens, abs=0.05), pytest.approx(ms, abs=0.1))

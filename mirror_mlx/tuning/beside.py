@@ -65,20 +65,29 @@ def lasting(takes: float, slower: float, room: float) -> float:
 
 
 class Known(NamedTuple):
-    """The outcome that the draft expects before it has seen the window's rows: how many passes its root has had, as
-    good as, once the first one has ended; and how many of the draft's roots come before it."""
+    """The outcome that the draft expects before it has seen the window's rows.
+
+    passes         how many its root has had once the first one has ended: one, or less where there is not always one
+    place          how many of the draft's roots come before it
+    often          how often the window was a whole one that it follows
+    whole, enough  of its window: as of `Work`
+    """
 
     passes: float
     place: int
+    often: float
+    whole: Needed
+    enough: Needed
 
 
 class Group(NamedTuple):
     """So many roots whose windows have had as many passes when the outcome is known; ended: once the pass under way has
-    ended as well."""
+    ended as well; known: of the outcome that the draft expects."""
 
     roots: int
     passes: float
     ended: float
+    known: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +113,7 @@ class Work:
     single         a pass over one branch, as long as it takes beside the target; None: nobody waits for one, and all
                    are worth beginning
     width          of a pass; None: it takes all branches
+    known          one of the own roots
     """
 
     own: int
@@ -117,89 +127,110 @@ class Work:
     found: Callable[[float], float]
     single: float | None
     width: int | None = None
+    known: Known | None = None
 
-    def until(
-        self, verify: float, begins: float, spoken: float, carried: float = 0.0, known: Known | None = None
-    ) -> Prepared:
+    def until(self, verify: float, begins: float, spoken: float, carried: float = 0.0) -> Prepared:
         """Done when the outcome is known, at `verify`.
 
         begins   when the first pass can begin
         spoken   when the tap has
         carried  what the first pass takes besides
-        known    one of the own roots
 
         >>> three = Needed((1.0, 1.0, 1.0))
         >>> one, same = Curve.of({1: 10.0, 9: 18.0}), Curve.of({1: 1.0})
         >>> work = Work(8, 0, three, three, one, same, 1.0, 1.0, lambda count: 1 - 0.5**count, 10.0)
         >>> work.until(60, begins=10, spoken=0).groups
-        (Group(roots=4, passes=3, ended=3), Group(roots=4, passes=2, ended=2))
+        (Group(roots=4, passes=3, ended=3, known=False), Group(roots=4, passes=2, ended=2, known=False))
         """
-        now, joins, groups = begins, self.tapped, self._named(known, begins <= verify)
+        now, joins, groups = begins, self.tapped, self._named(begins <= verify)
         while now < verify:
             if joins and now >= spoken:
                 groups, joins = [*groups, Group(joins, 0, 0)], 0
-            first = next((at for at, one in enumerate(groups) if not self.whole.done(one.passes)), len(groups))
-            loads = [(one.roots, self._load(one.passes)) for one in groups[first:]]
-            batch = self._worthwhile(groups, first, loads, verify - now) if loads else 0
+            unfinished = self._unfinished(groups)
+            loads = [(one.roots, self._load(one)) for _, one in unfinished]
+            batch = self._worthwhile(unfinished, loads, verify - now) if loads else 0
             if batch:
                 load = _load(loads, batch)
                 slower = self.slower.at(load)
                 takes = self.one.at(load) + carried * slower
                 now, carried = now + lasting(takes, slower, verify - now), 0.0
-                groups = self._done(groups, first, batch)
+                groups = self._served(groups, batch)
                 if now <= verify:
-                    groups = [Group(one.roots, one.ended, one.ended) for one in groups]
+                    groups = [one._replace(passes=one.ended) for one in groups]
             elif joins and spoken < verify:
                 now = spoken
             else:
                 break
         return Prepared(tuple(groups), max(now, verify) + carried)
 
-    def _named(self, known: Known | None, done: bool) -> list[Group]:
+    def _named(self, done: bool) -> list[Group]:
         """The own roots. done: once the first pass has ended, or else while it goes on."""
-        if known is None:
+        if self.known is None:
             groups = [Group(self.own, 0, 0)]
         else:
-            passes, before = known
-            groups = [Group(before, 0, 0), Group(1, passes if done else 0, passes), Group(self.own - 1 - before, 0, 0)]
+            passes, before = self.known.passes, self.known.place
+            known = Group(1, passes if done else 0, passes, known=True)
+            groups = [Group(before, 0, 0), known, Group(self.own - 1 - before, 0, 0)]
         return [one for one in groups if one.roots]
 
-    def _worthwhile(self, groups: Sequence[Group], first: int, loads: Sequence[tuple[int, float]], room: float) -> int:
-        """Over how many branches a pass is worth beginning, see `worthwhile`: those of the first group whose windows
-        are not whole are served to their end."""
+    def whole_of(self, one: Group) -> Needed:
+        return self.known.whole if one.known and self.known else self.whole
+
+    def enough_of(self, one: Group) -> Needed:
+        return self.known.enough if one.known and self.known else self.enough
+
+    def _done(self, one: Group) -> bool:
+        return self.whole_of(one).done(one.passes)
+
+    def _unfinished(self, groups: Sequence[Group]) -> list[tuple[int, Group]]:
+        """Those whose windows are not whole, and at which place each begins."""
+        found, place = [], 0
+        for one in groups:
+            if not self._done(one):
+                found.append((place, one))
+            place += one.roots
+        return found
+
+    def _worthwhile(
+        self, unfinished: Sequence[tuple[int, Group]], loads: Sequence[tuple[int, float]], room: float
+    ) -> int:
+        """Over how many of these branches a pass is worth beginning, see `worthwhile`: those of the first group are
+        served to their end."""
         count = sum(roots for roots, _ in loads)
         count = count if self.width is None else min(count, self.width)
         if self.single is None:
             return count
+        first = unfinished[0][1]
+        need = self.whole_of(first).more(first.passes)
         return worthwhile(
-            room, self.whole.more(groups[first].passes), count, lambda count: self.one.at(_load(loads, count)),
-            partial(self._found, groups, first), self.single,
+            room, need, count, lambda count: self.one.at(_load(loads, count)),
+            partial(self._found, unfinished), self.single,
         )  # fmt: skip
 
-    def _found(self, groups: Sequence[Group], first: int, count: int) -> float:
-        """How likely the outcome is among so many of the roots from this group on, and has to be waited for."""
-        place, share = sum(one.roots for one in groups[:first]), 0.0
-        for one in groups[first:]:
+    def _found(self, unfinished: Sequence[tuple[int, Group]], count: int) -> float:
+        """How likely the outcome is among the first so many of these roots, and has to be waited for."""
+        share = 0.0
+        for place, one in unfinished:
             here = min(one.roots, count)
-            if here and (waits := self.enough.after(one.passes)):
+            if here and (waits := self.enough_of(one).after(one.passes)):
                 share += waits * (self.found(place + here) - (self.found(place) if place else 0.0))
-            place, count = place + here, count - here
+            count -= here
         return share
 
-    def _load(self, passes: float) -> float:
-        """Of a branch that has had so many, on average over those whose windows are whole and those that are not."""
-        each = self.first if passes == 0 else self.second if passes <= 1 else 1.0
-        return each * self.whole.after(passes)
+    def _load(self, one: Group) -> float:
+        """Of a branch, on average over those whose windows are whole and those that are not."""
+        each = self.first if one.passes == 0 else self.second if one.passes <= 1 else 1.0
+        return each * self.whole_of(one).after(one.passes)
 
-    def _done(self, groups: Sequence[Group], first: int, count: int) -> list[Group]:
-        """Once that has ended."""
-        found = list(groups[:first])
-        for roots, passes, _ in groups[first:]:
-            here = min(count, roots)
+    def _served(self, groups: Sequence[Group], count: int) -> list[Group]:
+        """Once a pass over so many of those has ended."""
+        found = []
+        for one in groups:
+            here = 0 if self._done(one) else min(count, one.roots)
             if here:
-                found.append(Group(here, passes, passes + 1))
-            if roots > here:
-                found.append(Group(roots - here, passes, passes))
+                found.append(one._replace(roots=here, ended=one.passes + 1))
+            if one.roots > here:
+                found.append(one._replace(roots=one.roots - here, ended=one.passes))
             count -= here
         return found
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import zip_longest
 from math import ceil
 
 from mirror_mlx.messages import first_pass
@@ -32,9 +33,11 @@ class Needed:
 
     def after(self, made: float) -> float:
         """The share that is not there after so many."""
-        low = int(made)
-        here, next_ = (self.open[at] if at < len(self.open) else 0.0 for at in (low, low + 1))
-        return here + (made - low) * (next_ - here)
+        low, count = int(made), len(self.open)
+        here = self.open[low] if low < count else 0.0
+        if made == low:  # mostly, and this is asked for often
+            return here
+        return here + (made - low) * ((self.open[low + 1] if low + 1 < count else 0.0) - here)
 
     def left(self, made: float) -> float:
         """How many more it takes then, on average over all of them."""
@@ -49,6 +52,15 @@ class Needed:
     def done(self, made: float) -> bool:
         """Whether there is hardly one to make a pass for."""
         return self.after(made) < _FEW
+
+    def mixed(self, other: "Needed", often: float) -> "Needed":
+        """So often these windows, else the other ones.
+
+        >>> Needed((1.0, 1.0)).mixed(Needed((1.0,)), 0.25)
+        Needed(open=(1.0, 0.25))
+        """
+        both = zip_longest(self.open, other.open, fillvalue=0.0)
+        return Needed(tuple(often * here + (1 - often) * there for here, there in both))
 
 
 def passes(tokens: float, length: int, window: int | None = None, checks: int = 0) -> float:
@@ -70,36 +82,31 @@ def passes(tokens: float, length: int, window: int | None = None, checks: int = 
     return 1.0 + max(0, ceil((length - first_pass(window or length, int(tokens))) / tokens))
 
 
-def needed(tokens: float, length: int, window: int | None = None, checks: int = 0) -> Needed:
-    """The same, by window. Their mean is that of `passes`, to what is looked up.
+def needed(tokens: float, length: int, window: int | None = None, checks: int = 0, first: int = 0) -> Needed:
+    """The same, by window. Their mean is that of `passes`, to what is looked up. first: streams that the first pass
+    checks.
 
     >>> needed(3.0, 7), [round(share, 2) for share in needed(2.0, 4, checks=2).open]
     (Needed(open=(1.0, 1.0, 1.0)), [1.0, 1.0, 0.62, 0.15])
+    >>> [needed(3.0, 4, checks=2, first=first) for first in (1, 2)]
+    [Needed(open=(1.0, 1.0)), Needed(open=(1.0, 1.0))]
     """
     if not checks or length < 1:
         return Needed((1.0,) * round(passes(tokens, length, window)))
-    return Needed((1.0, *_scattered(round(tokens * _COARSE), checks, length - 1)))
+    return Needed(_scattered(round(tokens * _COARSE), checks, first, length))
 
 
-def spared(tokens: float, length: int, checks: int = 0) -> float:
-    """Passes that a window needs less whose first one has streams to check, as others have."""
-    if not checks or length < 1:
-        return 0.0
-    more = _renewals(round(tokens * _EXACT), checks)
-    return max(0.0, 1.0 + more[length - 1] - more[length])
+def there(tokens: float, passes: float, window: int, checks: int = 0, first: int = 0) -> Sequence[float]:
+    """The share of windows in which there are 1, 2, … proposals after so many passes. first: as of `needed`.
 
-
-def begun(tokens: float, checks: int = 0) -> float:
-    """Passes that have brought a window as much as a first one over what the draft takes to follow the window before,
-    where nothing was cut off that: of as many streams the first one names the outcome, and the others are checked. 0:
-    none are, and the draft has no idea of the outcome then.
-
-    >>> begun(3.0), [round(begun(tokens, checks=2), 2) for tokens in (1.0, 2.0, 3.0)]
-    (0.0, [1.0, 1.31, 1.33])
+    >>> there(3.0, 2, 7), there(3.0, 1, 4, checks=2, first=1)
+    ((1.0, 1.0, 1.0, 1.0), (1.0, 1.0, 0.0, 0.0))
+    >>> [round(share, 2) for share in there(2.0, 2, 4, checks=2)]
+    [1.0, 1.0, 0.62, 0.38]
     """
     if not checks:
-        return 0.0
-    return 1.0 + sum(_chance(round(tokens, 2), checks) ** more for more in range(1, checks)) / tokens
+        return (1.0,) * brought(tokens, passes, window)
+    return _there(round(tokens * _COARSE), checks, first, window, round(passes * _EXACT))
 
 
 def brought(tokens: float, passes: float, window: int, checks: int = 0) -> int:
@@ -125,23 +132,31 @@ def _renewals(hundredths: int, checks: int) -> tuple[float, ...]:
 
 
 @lru_cache(maxsize=4096)
-def _scattered(twentieths: int, checks: int, count: int) -> tuple[float, ...]:
-    """The share of windows that have fewer than so many proposals after 0, 1, … such passes."""
+def _scattered(twentieths: int, checks: int, first: int, count: int) -> tuple[float, ...]:
+    """The share of windows that have fewer than so many proposals after 0, 1, … such passes, the first of which checks
+    so many streams."""
     if count < 1:
         return ()
     before = [
-        (share, _scattered(twentieths, checks, count - more))
-        for more, share in enumerate(shares(twentieths / _COARSE, checks), 1)
+        (share, _scattered(twentieths, checks, checks, count - more))
+        for more, share in enumerate(shares(twentieths / _COARSE, checks, first), 1)
     ]
     longest = max((len(open) for share, open in before if share), default=0)
     later = (sum(share * open[at] for share, open in before if at < len(open)) for at in range(longest))
     return (1.0, *later)
 
 
-def shares(mean: float, checks: int) -> list[float]:
-    """How often a pass brings 1, 2, … proposals."""
-    holds = _chance(mean, checks)
-    return [holds**more * (1 - holds) for more in range(checks)] + [holds**checks]
+@lru_cache(maxsize=4096)
+def _there(twentieths: int, checks: int, first: int, window: int, hundredths: int) -> tuple[float, ...]:
+    tokens, passes = twentieths / _COARSE, hundredths / _EXACT
+    counts = range(1, window + 1)
+    return tuple(1.0 - needed(tokens, count, window, checks, first).after(passes) for count in counts)
+
+
+def shares(mean: float, checks: int, here: int | None = None) -> list[float]:
+    """How often a pass brings 1, 2, … proposals. here: streams that it checks, where others check `checks`."""
+    holds, here = _chance(mean, checks), checks if here is None else here
+    return [holds**more * (1 - holds) for more in range(here)] + [holds**here]
 
 
 @lru_cache(maxsize=512)

@@ -8,6 +8,7 @@ with `late` 0 a window after a miss is the backup's, which takes no time (SSD's 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf
+from operator import mul
 from statistics import fmean
 from typing import Literal, NamedTuple, Protocol
 
@@ -208,8 +209,7 @@ def _mirror(costs: Costs, draft: DraftCosts, setting: Setting, belief: Belief, a
         known = _known(costs, draft, setting, hits, right)
         if known is not None and not known.place:
             hits = _at_most(hits, right)
-    late_passes = draft.passes(setting.late, setting.length)
-    missing = late_passes * draft.one.at(1) + costs.exchange
+    missing = draft.jit(setting.late, setting.length) + costs.exchange
     missed = 1 + (sum(alive[: setting.late]) if setting.late else belief.backup(setting.length))
     share = hit = miss = tokens = 0.0
     states = _in_a_row(lambda late: _Beside.of(costs, draft, setting, hits, late, known))
@@ -220,8 +220,11 @@ def _mirror(costs: Costs, draft: DraftCosts, setting: Setting, belief: Belief, a
         miss += wrong * (step.free + missing)
         tokens += wrong * missed
         for part in step.parts:
-            length = draft.brought(max(part.passes, late_passes), setting.length)
-            tokens += often * part.share * (1 + sum(alive[:length]) if length else missed)
+            held = sum(alive[: setting.late])
+            if setting.late < setting.length:
+                there = draft.there(part.passes, setting.length, known.often if known and part.known else None)
+                held += sum(map(mul, there[setting.late :], alive[setting.late :]))
+            tokens += often * part.share * (1 + held if part.passes >= 1 else missed)
     free = states[0][1].free  # there may be no hits, or nothing else
     each_hit = hit / share if share > _FEW else free
     each_miss = miss / (1 - share) if share < 1 - _FEW else free + missing
@@ -258,15 +261,23 @@ def _known(
     costs: Costs, draft: DraftCosts, setting: Setting, hits: Callable[[float], float], right: float
 ) -> Known | None:
     """The idea that a draft has of it, of those that may have one, see `_expects`; None: it has none. Streams that are
-    checked are one, and what is cut off a whole window are more of them to check; else it comes with a whole window,
-    the first of which comes without it. right: how often it is the outcome."""
-    known = Known(1 + draft.spared(setting.length), _place(hits, right, setting.own))
-    if setting.late >= setting.length:
-        return known
-    parts = _Beside.of(costs, draft, setting, hits, 0.0, known if draft.begun else None).parts
-    whole = 1 - draft.needed(setting.length).after(parts[0].passes) if parts else 0.0
-    passes = whole * known.passes + (1 - whole) * draft.begun
-    return known._replace(passes=passes) if passes else None
+    checked are one, and what is cut off a whole window are more of them to check; else it comes with a whole window.
+    right: how often it is the outcome."""
+    length, late, place = setting.length, setting.late, _place(hits, right, setting.own)
+
+    def after(often: float) -> Known:
+        """So often after a whole window."""
+        whole, enough = draft.following(often, length), draft.following(often, late, length)
+        return Known(1.0 if draft.checks else often, place, often, whole, enough)
+
+    def whole(known: Known | None) -> float:
+        return _Beside.of(costs, draft, setting, hits, 0.0, known).whole
+
+    if late >= length:
+        return after(1.0)
+    begins = whole(after(0.0) if draft.checks else None)
+    often = begins / (1 - whole(after(1.0)) + begins) if begins > _FEW else 0.0
+    return after(often) if often or draft.checks else None
 
 
 def _place(hits: Callable[[float], float], often: float, own: int) -> int:
@@ -283,12 +294,14 @@ def _place(hits: Callable[[float], float], often: float, own: int) -> int:
 
 class _Part(NamedTuple):
     """Roots that are as far when the outcome is known: their places, the share of outcomes among them, how long a step
-    takes then, ms, and how many passes they have had when nothing is waited for any more but late ones."""
+    takes then, ms, and how many passes they have had when nothing is waited for any more; known: it is the one that the
+    draft expects."""
 
     places: range
     share: float
     takes: float
     passes: float
+    known: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,12 +312,14 @@ class _Beside:
     free   when the draft can turn to another
     left   how long it goes on after the step where nobody waits for it
     busy   the share of steps of which that is so
+    whole  the share of steps that bring a whole window, one that was prepared for
     """
 
     parts: Sequence[_Part]
     free: float
     left: float
     busy: float
+    whole: float
 
     @property
     def share(self) -> float:
@@ -331,7 +346,7 @@ class _Beside:
         own = setting.own
         work = Work(
             own, setting.roots - own, all_of, enough, draft.beside, draft.slower, *setting.shares(), hits,
-            draft.beside.at(1) if setting.late else None, draft.width,
+            draft.beside.at(1) if setting.late else None, draft.width, known,
         )  # fmt: skip
         turns, first, carried = max(late, costs.starts), glue, 0.0
         if known is not None and draft.joint is not None:
@@ -339,15 +354,20 @@ class _Beside:
         elif not own:  # the first pass has the rows of the window with it
             first, carried = 0.0, max(0.0, glue - single)
         begins = turns + lasting(first * slower, slower, max(0.0, verify - turns))
-        done = work.until(verify, begins, spoken, carried, known)
-        over, parts, place, before, busy = done.free - verify, [], 0, 0.0, 0.0
+        done = work.until(verify, begins, spoken, carried)
+        over, parts, place, before, busy, whole = done.free - verify, [], 0, 0.0, 0.0, 0.0
         for group in done.groups:
             places = range(place, place + group.roots)
             found = hits(places.stop)
             if group.ended:
-                waited = all_of.after(group.passes)
+                waited = work.whole_of(group).after(group.passes)
                 busy += (1 - waited) * (found - before)
-                waits = waited * over + enough.left(group.ended) * single
-                parts.append(_Part(places, found - before, verify + waits + costs.exchange, group.ended))
+                late_passes = work.enough_of(group).left(group.ended)
+                takes, passes = (
+                    verify + waited * over + late_passes * single + costs.exchange,
+                    group.ended + late_passes,
+                )
+                whole += (1 - work.whole_of(group).after(passes)) * (found - before)
+                parts.append(_Part(places, found - before, takes, passes, group.known))
             place, before = places.stop, found
-        return cls(tuple(parts), verify + over, over, busy)
+        return cls(tuple(parts), verify + over, over, busy, whole)
