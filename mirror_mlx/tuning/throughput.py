@@ -209,8 +209,8 @@ def _mirror(costs: Costs, draft: DraftCosts, setting: Setting, belief: Belief, a
         known = _known(costs, draft, setting, hits, right)
         if known is not None and not known.place:
             hits = _at_most(hits, right)
-    missing = draft.jit(setting.late, setting.length) + costs.exchange
-    missed = 1 + (sum(alive[: setting.late]) if setting.late else belief.backup(setting.length))
+    missing, held = draft.jit(setting.late, setting.length) + costs.exchange, sum(alive[: setting.late])
+    missed = 1 + (held if setting.late else belief.backup(setting.length))
     share = hit = miss = tokens = 0.0
     states = _in_a_row(lambda late: _Beside.of(costs, draft, setting, hits, late, known))
     for often, step in states:
@@ -220,11 +220,11 @@ def _mirror(costs: Costs, draft: DraftCosts, setting: Setting, belief: Belief, a
         miss += wrong * (step.free + missing)
         tokens += wrong * missed
         for part in step.parts:
-            held = sum(alive[: setting.late])
+            more = 0.0
             if setting.late < setting.length:
                 there = draft.there(part.passes, setting.length, known.often if known and part.known else None)
-                held += sum(map(mul, there[setting.late :], alive[setting.late :]))
-            tokens += often * part.share * (1 + held if part.passes >= 1 else missed)
+                more = sum(map(mul, there[setting.late :], alive[setting.late :]))
+            tokens += often * part.share * (1 + held + more if part.passes >= 1 else missed)
     free = states[0][1].free  # there may be no hits, or nothing else
     each_hit = hit / share if share > _FEW else free
     each_miss = miss / (1 - share) if share < 1 - _FEW else free + missing
@@ -238,8 +238,14 @@ def _in_a_row(step: Callable[[float], "_Beside"]) -> Sequence[tuple[float, "_Bes
     if not rested.left or not rested.busy:
         return [(1.0, rested)]
     busy = step(rested.left)
-    often = rested.busy / (1 + rested.busy - busy.busy)
+    often = _often(rested.busy, busy.busy)
     return [(1 - often, rested), (often, busy)]
+
+
+def _often(begins: float, stays: float) -> float:
+    """The share of steps, in a long row, of something that begins after so many of the others and stays so after so
+    many of its own."""
+    return begins / (1 - stays + begins)
 
 
 def _reached(hits: Callable[[float], float], factor: float) -> Callable[[float], float]:
@@ -275,8 +281,9 @@ def _known(
 
     if late >= length:
         return after(1.0)
+    # A whole window after another comes with more of it: what keeps itself going need not begin.
     begins = whole(after(0.0) if draft.checks else None)
-    often = begins / (1 - whole(after(1.0)) + begins) if begins > _FEW else 0.0
+    often = _often(begins, whole(after(1.0))) if begins > _FEW else 0.0
     return after(often) if often or draft.checks else None
 
 
@@ -363,10 +370,8 @@ class _Beside:
                 waited = work.whole_of(group).after(group.passes)
                 busy += (1 - waited) * (found - before)
                 late_passes = work.enough_of(group).left(group.ended)
-                takes, passes = (
-                    verify + waited * over + late_passes * single + costs.exchange,
-                    group.ended + late_passes,
-                )
+                takes = verify + waited * over + late_passes * single + costs.exchange
+                passes = group.ended + late_passes
                 whole += (1 - work.whole_of(group).after(passes)) * (found - before)
                 parts.append(_Part(places, found - before, takes, passes, group.known))
             place, before = places.stop, found
