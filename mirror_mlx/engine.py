@@ -165,7 +165,7 @@ class Engine:
         return self._respond(tokens, limit, sampling, progress)
 
     def calibrate(self, report: Report = lambda share: None, sampling: Sampling = Sampling()) -> None:
-        """Measure what target and draft take, for mode "auto", unless that is known: a few seconds. The first request
+        """Measure what target and draft take, for mode "auto", unless that is known: some seconds. The first request
         does it where nobody has. `report` is told which share is done; sampling: as requests are going to have it."""
         if self._auto is not None:
             self._auto.calibrate(report, sampling)

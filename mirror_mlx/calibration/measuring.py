@@ -1,4 +1,4 @@
-"""A few seconds with target and draft: what a verification takes by rows, where the tap is, what a draft's pass takes
+"""Some seconds with target and draft: what a verification takes by rows, where the tap is, what a draft's pass takes
 alone and beside a busy target, and whether its proposals hold (ALGORITHMS 6.2).
 
 Everything is done by the calls that decoding makes, on the threads that it makes them on.
