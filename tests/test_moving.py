@@ -52,9 +52,9 @@ def test_a_draft_that_pays_nowhere_stays_and_costs_next_to_nothing():
 
 def test_a_host_on_which_the_draft_dies_is_left():
     class Dies(Hosts):
-        def step(self, setting):
+        def step(self, setting, stop=None):
             self.kills = 2 if setting.host == "home" else 0
-            return super().step(setting)
+            return super().step(setting, stop)
 
     world = Dies(worlds.costs(one=20.0), 0.8)
     _, ms, said = moving(world, 400, {})

@@ -303,6 +303,20 @@ def test_a_text_that_ends_soon_says_nothing_of_other_steps():
     assert all(0.95 < more < 1.05 for more in governor.costs.more.values())
 
 
+@pytest.mark.parametrize(("before", "after"), [(0.9, 0.4), (0.5, 0.95)])
+def test_windows_that_end_otherwise_than_was_expected_say_nothing_of_what_they_take(before, after):
+    """A draft that ends its windows early, as the text has become hard, makes steps shorter, and no faster."""
+    world, told = World(worlds.costs(tokens=3.0, rows=0.03), before), []
+    governor = Governor(world.costs, Reach(15), dict.fromkeys(world.costs.drafts, before))
+    play(governor, world, 300)
+    world.alpha = after
+    for _ in range(10):
+        play(governor, world, 10)
+        told.append(governor.costs.more["sd", (0, False), ""])
+    assert governor.setting.mode == "sd"
+    assert 0.96 < min(told) <= max(told) < 1.04
+
+
 def test_a_way_that_was_not_seen_is_taken_to_take_half_as_much_longer():
     """What there is to a step beyond its parts may be there in any other, or only where it was seen: worth a try."""
     checked, other = (2, True), (2, False)

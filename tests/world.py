@@ -86,20 +86,34 @@ class World:
         }
         self.costs = replace(base, plain=base.plain * target, verify=base.verify.scaled(target), drafts=drafts)
 
-    def step(self, setting):
+    def step(self, setting, stop=None):
+        """stop: when a window in turns is long enough; None: when it is as long as it may be."""
         costs = self.at(setting.host)
+        draft = costs.drafts[setting.way]
+        if setting.mode == "sd":
+            return self.serial(setting, costs, draft, stop)
         expected = predict(costs, setting, self)
-        mirror = setting.mode == "mirror"
-        place = self.place(setting.roots) if mirror else None
+        place = self.place(setting.roots)
         hit = place is not None and self.hits(place + 1) <= expected.share + 1e-9  # something was prepared for it
         whole = (expected.hit if hit else expected.miss) * self.jitter() * self.bias(setting)
-        length = setting.length if mirror else setting.late
-        target = self.costs.verify.at(length + 1) * (self.costs.slower if mirror else 1.0)
-        draft, branches = costs.drafts[setting.way], float(max(setting.roots, 1))
+        length, branches = setting.length, float(max(setting.roots, 1))
         return Stepped(
-            setting, length, self.accepted(length), target=target, whole=whole, source="hit" if hit else "jit",
-            opened=setting.roots if mirror else 0, own=setting.roots // 2 if mirror else 0, place=place,
+            setting, length, self.accepted(length), target=self.costs.verify.at(length + 1) * self.costs.slower,
+            whole=whole, source="hit" if hit else "jit", opened=setting.roots, own=setting.roots // 2, place=place,
             passed=[Passed(draft.one.at(branches), branches)],
+        )  # fmt: skip
+
+    def serial(self, setting, costs, draft, stop):
+        """In turns: passes are whole ones, as many as `stop` thinks worth while."""
+        passes, length, enough = 0, 0, draft.passes(setting.late)
+        while passes < enough and not (stop and stop.at([self.alpha] * length)):
+            passes += 1
+            length = draft.brought(min(passes, enough), setting.late)
+        accepted, target = self.accepted(length), self.costs.verify.at(length + 1)
+        whole = target + draft.waited(passes, accepted + 1) + costs.exchange
+        return Stepped(
+            setting, length, accepted, target=target, whole=whole * self.jitter() * self.bias(setting), source="jit",
+            passed=[Passed(draft.one.at(1), 1.0)] * passes,
         )  # fmt: skip
 
     def enter(self, setting):
@@ -134,7 +148,7 @@ def play(policy, world, tokens, events=None):
             policy.stretched()
         else:
             world.steps += 1
-            fact = world.enter(ask.setting) if parked else world.step(ask.setting)
+            fact = world.enter(ask.setting) if parked else world.step(ask.setting, policy.stop(ask.setting))
             count, took = fact.accepted + 1, fact.whole
             policy.verified(fact.length, fact.accepted, fact.confidences)
             policy.stepped(fact)

@@ -16,7 +16,6 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 
-from mirror_mlx.messages import HITS
 from mirror_mlx.tuning import cutting, waiting
 from mirror_mlx.tuning.belief import Beliefs
 from mirror_mlx.tuning.budget import Budget
@@ -299,7 +298,7 @@ class Governor:
         self._rescale()  # what has made a device slow is not to count twice
         if not fact.ends:
             expected = predict(self._observed.during(fact), fact.setting, self._beliefs.of(fact.setting))
-            self._observed.lasted(fact, expected.hit if fact.source in HITS else expected.miss)
+            self._observed.lasted(fact, expected)
             if fact.opened:
                 self._observed.prepared(fact, expected.share)
 
