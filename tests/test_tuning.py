@@ -97,6 +97,18 @@ def test_a_draft_that_slows_plain_decoding_is_asked_for_less(hindered):
     assert ms < 1.025 * 4000 * costs.plain  # 1.4 with a probe in every stretch, at worst
 
 
+@pytest.mark.parametrize(("alpha", "rows"), [(0.97, 0.08), (0.97, 0.2), (0.99, 0.3)])
+def test_nor_for_that_if_what_it_says_holds(alpha, rows):
+    """Calibration has seen few of its proposals, and took it for too bad."""
+    costs, begun = replace(worlds.costs(10.0, 6.0, tokens=3.0, rows=rows), slower=1.2), []
+    for seed in range(12):
+        world = World(costs, alpha, hindered=1.2, seed=seed)
+        _, _, said = governed(world, holds=0.3)
+        begun.append(next((at for at, (setting, _) in enumerate(said) if setting.mode != "ar"), TOKENS))
+    assert all(begun)  # plainly, at first
+    assert median(begun) < 40
+
+
 def test_a_target_that_has_recovered_is_not_taken_for_a_slow_one():
     """Speculation seemed to pay while something slowed the target down; it does not say so by itself."""
     costs = worlds.costs(20.0, 7.0, tokens=3.0)

@@ -9,7 +9,8 @@ _WORST = 12.0  # so many may have been lost when something else is tried again; 
 _RESERVE = 12.0  # tokens' time that were won: a text that is hard to foresee for a while is no reason to give up
 _TRY = 1.0  # plain tokens that another try may cost
 _PROBES = 0.005  # of the time may be what probes slow plain decoding by
-_FIRST = 1.0  # and so many plain tokens
+_FIRST = 1.0  # and so many plain tokens,
+_HELD, _HOLDS = 1.0, 4  # more by so many with each probe that holds, of so many at most: that draft may be worth it
 
 
 class Budget:
@@ -27,12 +28,15 @@ class Budget:
     >>> budget.probe(10.0)
     >>> budget.may_probe(4.0, 10.0), budget.may_probe(8.0, 10.0)
     (True, False)
+    >>> budget.held(), budget.may_probe(8.0, 10.0)
+    (None, True)
     """
 
     def __init__(self) -> None:
         self.lost = 0.0
         self._spent = self._probed = 0.0
         self._since = 0.0  # lost since the last time that its worth was corrected, or won
+        self._held = 0  # probes
 
     def spend(self, ms: float, worth: float, plain: float = 0.0) -> None:
         """So much time went into what plain decoding needs `worth` for. plain: a token's time, of a step that may have
@@ -64,9 +68,14 @@ class Budget:
         """cost: what a try is expected to lose."""
         return self.lost + max(_TRY * plain, cost) < self.allowed(plain, won)
 
+    def held(self) -> None:
+        """What a probe brought holds."""
+        self._held = min(self._held + 1, _HOLDS)
+
     def may_probe(self, cost: float, plain: float) -> bool:
         """Whether something that costs so much may be asked for."""
-        return cost <= 0 or self._probed + cost < _FIRST * plain + _PROBES * self._spent
+        first = (_FIRST + _HELD * self._held) * plain
+        return cost <= 0 or self._probed + cost < first + _PROBES * self._spent
 
     def forgive(self, plain: float, entry: float = 0.0) -> None:
         """A device that was slow for a while is no reason never to try; but who promised more than was kept, or was

@@ -350,6 +350,7 @@ class Governor:
                 self._stretches.recovered()
         if 4 * fact.accepted >= 3 * fact.length > 0:
             self._stretches.held()
+            self._budget.held()
 
     def stretched(self, may: bool = True) -> None:
         """A stretch has ended: is it time to speculate? may: whether that is for this one to say."""
