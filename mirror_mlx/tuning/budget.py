@@ -10,7 +10,7 @@ _RESERVE = 12.0  # tokens' time that were won: a text that is hard to foresee fo
 _TRY = 1.0  # plain tokens that another try may cost
 _PROBES = 0.005  # of the time may be what probes slow plain decoding by
 _FIRST = 1.0  # and so many plain tokens,
-_HELD, _HOLDS = 1.0, 4  # more by so many with each probe that holds, of so many at most: that draft may be worth it
+_HELD = 4  # and one more for each probe that holds, of so many at most: that draft may be worth it
 
 
 class Budget:
@@ -36,7 +36,7 @@ class Budget:
         self.lost = 0.0
         self._spent = self._probed = 0.0
         self._since = 0.0  # lost since the last time that its worth was corrected, or won
-        self._held = 0  # probes
+        self._held = 0  # probes, of those that count
 
     def spend(self, ms: float, worth: float, plain: float = 0.0) -> None:
         """So much time went into what plain decoding needs `worth` for. plain: a token's time, of a step that may have
@@ -70,11 +70,11 @@ class Budget:
 
     def held(self) -> None:
         """What a probe brought holds."""
-        self._held = min(self._held + 1, _HOLDS)
+        self._held = min(self._held + 1, _HELD)
 
     def may_probe(self, cost: float, plain: float) -> bool:
         """Whether something that costs so much may be asked for."""
-        first = (_FIRST + _HELD * self._held) * plain
+        first = (_FIRST + self._held) * plain
         return cost <= 0 or self._probed + cost < first + _PROBES * self._spent
 
     def forgive(self, plain: float, entry: float = 0.0) -> None:

@@ -16,6 +16,7 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 
+from mirror_mlx.messages import HITS
 from mirror_mlx.tuning import cutting, waiting
 from mirror_mlx.tuning.belief import Beliefs
 from mirror_mlx.tuning.budget import Budget
@@ -296,11 +297,15 @@ class Governor:
     def _weigh(self, fact: Stepped) -> None:
         """What a step took beside what its parts are expected to."""
         self._rescale()  # what has made a device slow is not to count twice
-        if not fact.ends:
-            expected = predict(self._observed.during(fact), fact.setting, self._beliefs.of(fact.setting))
-            self._observed.lasted(fact, expected)
-            if fact.opened:
-                self._observed.prepared(fact, expected.share)
+        if fact.ends:
+            return
+        if fact.setting.mode == "sd":
+            self._observed.lasted(fact, self._observed.serial(fact))
+            return
+        expected = predict(self._observed.during(fact), fact.setting, self._beliefs.of(fact.setting))
+        self._observed.lasted(fact, expected.hit if fact.source in HITS else expected.miss)
+        if fact.opened:
+            self._observed.prepared(fact, expected.share)
 
     @property
     def _since(self) -> int:

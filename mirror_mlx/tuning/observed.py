@@ -14,7 +14,6 @@ from mirror_mlx.tuning.drift import Excess, Often, Ratio, Shape
 from mirror_mlx.tuning.policy import Passed, Stepped
 from mirror_mlx.tuning.running import Brought
 from mirror_mlx.tuning.tally import Plained
-from mirror_mlx.tuning.throughput import Prediction
 
 _HINDERED = 3.0  # times as long as alone a pass may take beside plain decoding; what takes longer has another reason
 _SLOW = 1.5  # times what a pass took when it was calibrated
@@ -110,6 +109,14 @@ class Observed:
         """What everything took in a step whose target's part is known: `costs`, but for that."""
         return replace(self.costs, verify=Curve.of({1: fact.target}), tap=0.0, slower=1.0, more={})
 
+    def serial(self, fact: Stepped) -> float:
+        """What the parts of a step in turns come to. The draft ends its window where the text is hard: that makes the
+        step short, and brings few tokens as well, and is no reason to expect another time of the same windows."""
+        draft = self.costs.drafts.get(fact.setting.way)
+        if draft is None or not fact.passed:
+            return fact.target
+        return fact.target + draft.waited(len(fact.passed), fact.accepted + 1) + self.costs.exchange
+
     def prepared(self, fact: Stepped, share: float) -> None:
         """Whether there was something for the outcome of a step, where `during` says how often there is."""
         kind = fact.setting.kind
@@ -119,11 +126,10 @@ class Observed:
             if other != kind:
                 seen.faded(_ALIKE)
 
-    def lasted(self, fact: Stepped, said: Prediction) -> None:
-        """A step, where `during` makes that of it: there is more to one than its parts. What that was of another kind
-        is long past at some time, and that kind worth another look."""
+    def lasted(self, fact: Stepped, expected: float) -> None:
+        """A step, of whose parts `during` or `serial` makes so many ms: there is more to one than its parts. What that
+        was of another kind is long past at some time, and that kind worth another look."""
         mode, *_ = kind = fact.setting.kind
-        expected = self._serial(fact) if mode == "sd" else said.hit if fact.source in HITS else said.miss
         now = self._modes.setdefault(mode, Excess()), self._steps.setdefault(kind, Excess())
         for seen in now:
             seen.saw((fact.whole - fact.waited) / max(expected, 1e-9))
@@ -134,14 +140,6 @@ class Observed:
         for (other, *_), seen in self._steps.items():
             if seen is not now[1]:
                 seen.faded(*((_ALIKE, usual) if other == mode else (_FORGET, 1.0)))
-
-    def _serial(self, fact: Stepped) -> float:
-        """What the parts of a step in turns come to. The draft ends its window where the text is hard: that makes the
-        step short, and brings few tokens as well, and is no reason to expect another time of the same windows."""
-        draft = self.costs.drafts.get(fact.setting.way)
-        if draft is None or not fact.passed:
-            return fact.target
-        return fact.target + draft.waited(len(fact.passed), fact.accepted + 1) + self.costs.exchange
 
     def passed(self, way: Way, made: Sequence[Passed]) -> None:
         """The draft's passes of a step. As with the target: whether so many branches take longer than was calibrated,
