@@ -132,7 +132,7 @@ def played(draw):
     draft = DraftCosts(
         Curve.of({1: one, 8: one * draw(st.floats(1, 2))}), Curve.of({1: one, 24: wide * one}), 1.0 + streams,
         draw(st.sampled_from([None, 64, 16, 10])),
-        Curve.through({1: draw(st.floats(1, 1.3)), 24: draw(st.floats(1, 1.3))}),
+        Curve.through({1: draw(st.floats(1, 1.3)), 24: draw(st.floats(1, 1.3))}, level=True),
         Curve.of({1: one, 8: one * draw(st.floats(1, 3))}),
     )  # fmt: skip
     way = (streams, False)

@@ -40,6 +40,24 @@ def test_more_never_costs_less(points, one, other):
     assert sum(ms for _, ms in curve.points) == pytest.approx(sum(points.values()))
 
 
+@given(st.dictionaries(st.integers(1, 16), st.floats(1, 3), min_size=1), st.floats(1, 24))
+def test_wide_passes_are_slowed_as_the_widest_that_was_measured(slower, branches):
+    """Factors that are measured within milliseconds may seem to fall: beyond them, along a line, passes would take next
+    to nothing, or less."""
+    curve = Curve.through(slower, level=True)
+    (draft,) = replace(worlds.costs()).drafts.values()
+    for one in (replace(draft, slower=curve), DraftCosts.mean([replace(draft, slower=curve)] * 2)):
+        alone, beside = one.one.at(branches), one.beside.at(branches)
+        assert min(slower.values()) * alone <= beside + 1e-6
+        assert beside <= max(slower.values()) * alone + 1e-6
+    found = Observed(replace(worlds.costs(), drafts={(0, False): replace(draft, slower=curve)}))
+    for _ in range(20):
+        found.passed((0, False), [Passed(40.0, 1.0, beside=True), Passed(20.0, 1.0), Passed(10.0, 16.0, beside=True)])
+    found.rescale()
+    slow = found.costs.drafts[0, False]
+    assert slow.beside.at(branches) >= slow.one.at(branches) - 1e-6
+
+
 def test_costs_survive_json():
     found = worlds.costs(way=(2, True))
     assert Costs.from_dict(json.loads(json.dumps(found.as_dict()))) == found

@@ -141,7 +141,7 @@ class Drafted:
         """What that takes beside the target ÷ alone."""
         if not self._hindered:
             return SAME
-        return Curve.through((load, max(1.0, usual(times))) for load, times in self._hindered.items())
+        return Curve.through(((load, max(1.0, usual(times))) for load, times in self._hindered.items()), level=True)
 
     def _by_rows(self, ms: float, one: Curve) -> Curve:
         """Of what takes so long with the rows of a window, and with one row what a pass takes, or less."""

@@ -26,8 +26,9 @@ def checked(way: Way) -> int:
     return streams if exact else 0
 
 
-SAME = Curve.of({1: 1.0})
+SAME = Curve.through({1: 1.0}, level=True)
 """A factor on whatever there is to do that changes nothing."""
+_FAR = 1e4  # branches, more than any pass has
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ class DraftCosts:
     one      a pass, by what it has to do, in branches (see `throughput.Setting.load`)
     tokens   what a pass brings a branch, see `passes.passes`
     width    how many branches one pass takes; None: all
-    slower   factor on all of them beside a busy target, by what there is to do, in branches
+    slower   factor on all of them beside a busy target, by what there is to do, in branches: a curve that is level
     joint    the pass over the rows of a window that takes a first branch as well; None: there is no such pass
     checks   streams that a pass checks of the one before
     beside   a pass beside a busy target, by what it has to do, from the above
@@ -55,7 +56,7 @@ class DraftCosts:
 
     def __post_init__(self) -> None:
         """Once: it is asked for with each prediction."""
-        counts = sorted({count for curve in (self.one, self.slower) for count, _ in curve.points})
+        counts = sorted({count for curve in (self.one, self.slower) for count, _ in curve.points} | {_FAR})
         beside = Curve.through((count, self.one.at(count) * self.slower.at(count)) for count in counts)
         object.__setattr__(self, "beside", beside)
 
@@ -175,7 +176,7 @@ class Costs:
         ways = [(int(d["streams"]), bool(d["exact"])) for d in given["drafts"]]
         drafts = {
             way: DraftCosts(
-                _curve(d["glue"]), _curve(d["one"]), float(d["tokens"]), d["width"], _curve(d["slower"]),
+                _curve(d["glue"]), _curve(d["one"]), float(d["tokens"]), d["width"], _curve(d["slower"], level=True),
                 None if d["joint"] is None else _curve(d["joint"]), checked(way),
             ) for way, d in zip(ways, given["drafts"], strict=True)
         }  # fmt: skip
@@ -186,5 +187,5 @@ class Costs:
         )  # fmt: skip
 
 
-def _curve(points: Any) -> Curve:
-    return Curve.through([(float(count), float(ms)) for count, ms in points])
+def _curve(points: Any, level: bool = False) -> Curve:
+    return Curve.through([(float(count), float(ms)) for count, ms in points], level)

@@ -139,4 +139,4 @@ class Shape:
             self._seen[place] += share
             self._factors[place] = min(self._MOST, max(1 / self._MOST, bent))
         points = zip(self._base.points, self._factors, strict=True)
-        self.curve = Curve.through([(at, ms * by) for (at, ms), by in points])
+        self.curve = Curve.through([(at, ms * by) for (at, ms), by in points], self._base.level)

@@ -184,7 +184,8 @@ class Observed:
 
     def _beside(self, way: Way) -> Curve:
         """What a pass takes beside the target ÷ alone."""
-        return Curve.through((count, max(1.0, factor)) for count, factor in self._besides[way].curve.points)
+        points = self._besides[way].curve.points
+        return Curve.through(((count, max(1.0, factor)) for count, factor in points), level=True)
 
     def plained(self, fact: Plained) -> None:
         """A stretch of plain decoding."""
