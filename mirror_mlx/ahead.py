@@ -1,5 +1,5 @@
 """A window for a place of the text that is known already: the draft proposes it beside the target's prefill, or beside
-plain decoding, where nobody verifies it but everybody can compare."""
+plain decoding, where nobody verifies it but everybody can compare. So does what needs no model, beside a draft."""
 
 from collections.abc import Sequence
 from concurrent.futures import wait
@@ -12,6 +12,8 @@ from mirror_mlx.rendezvous import Rendezvous
 from mirror_mlx.rounds import Plan
 from mirror_mlx.sampling import Sampling
 from mirror_mlx.trace import Trace
+
+_OFFER, _EACH = 4, 16  # proposals of a window, and tokens from one to the next
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +96,49 @@ class Ahead:
             return None
         real = tokens[asked.at :]
         window = window.cut(len(real))
-        held = next((i for i, (a, b) in enumerate(zip(window.tokens, real, strict=False)) if a != b), None)
         passes = [] if asked.ticket is None else asked.ticket.passes
         bare = [one.ns for one in passes if not one.rows] or [one.ns for one in passes]
         mean = sum(bare) / len(bare) / 1e6 if bare else None
-        return window, len(window.tokens) if held is None else held, mean
+        return window, _held(window.tokens, real), mean
+
+
+class Offers:
+    """What a proposer would have had to say amid plain decoding, where the draft is asked and it is not. Whether it
+    is worth more than the draft is not known otherwise before both are used.
+
+    >>> from mirror_mlx.lookup import PromptLookup
+    >>> lookup, text = PromptLookup(), [1, 2, 3, 4, 5] * 8
+    >>> lookup.begin(text)
+    >>> offers = Offers(lookup)
+    >>> for token in (1, 2, 3, 9):
+    ...     offers.compare(text)
+    ...     text.append(token)
+    ...     lookup.extend([token])
+    >>> offers.compare(text), offers.take(), offers.take()
+    (None, ((4, 3),), ())
+    """
+
+    def __init__(self, proposer: Proposer) -> None:
+        self._proposer = proposer
+        self._at = -_EACH  # where the last window begins
+        self._window: list[int] | None = None  # None: it was compared
+        self._found: list[tuple[int, int]] = []
+
+    def compare(self, tokens: Sequence[int]) -> None:
+        """The text has come so far, and the proposer knows."""
+        if self._window is not None and len(tokens) >= self._at + _OFFER:
+            self._found.append((len(self._window), _held(self._window, tokens[self._at : self._at + _OFFER])))
+            self._window = None
+        if len(tokens) >= self._at + _EACH:
+            self._at, self._window = len(tokens), self._proposer.propose(_OFFER)
+
+    def take(self) -> tuple[tuple[int, int], ...]:
+        """Of each window that was compared since, how long it was and how many of its proposals held."""
+        found, self._found = tuple(self._found), []
+        return found
+
+
+def _held(window: Sequence[int], real: Sequence[int]) -> int:
+    """How many proposals are what the text has, up to the first that is not."""
+    differs = (at for at, (one, other) in enumerate(zip(window, real, strict=False)) if one != other)
+    return next(differs, min(len(window), len(real)))

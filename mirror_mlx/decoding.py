@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import mlx.core as mx
 
-from mirror_mlx.ahead import Ahead
+from mirror_mlx.ahead import Ahead, Offers
 from mirror_mlx.briefing import Briefing
 from mirror_mlx.jobs import Ticket
 from mirror_mlx.lookup import Proposer
@@ -25,7 +25,7 @@ from mirror_mlx.trace import StepTrace, Trace, clock
 from mirror_mlx.tuning.due import Timetable
 from mirror_mlx.tuning.fanout import Fan
 from mirror_mlx.tuning.policy import Ask, Policy, Probed, Stepped
-from mirror_mlx.tuning.tally import Tally
+from mirror_mlx.tuning.tally import Plained, Tally
 from mirror_mlx.tuning.throughput import Setting
 from mirror_mlx.verify import shorten, verify
 
@@ -77,6 +77,7 @@ class Decoding:
         self._tokens, self._prompt, self._limit, self._eos = tokens, len(tokens), limit, stops
         self._sampling, self._trace = sampling, trace
         self._ahead = Ahead(draft, proposer, sampling, trace)
+        self._offers = Offers(proposer) if draft is not None and proposer is not None else None
         self._fact: tuple[int, Stepped] | None = None  # when the last step of speculation began, and what it was
         self._tuned = Setting()  # what target and draft were told last
         self._tally = Tally()  # of plain decoding since it was last accounted for
@@ -148,6 +149,8 @@ class Decoding:
                 self._tokens.append(token)
                 if self._proposer:
                     self._proposer.extend([token])
+                if self._offers:
+                    self._offers.compare(self._tokens)
                 self._note(ask, clock() - began, Window(), Outcome(0, token), None)
                 yield from self._reader.given(Emitted(token, "target", logprobs))
                 began = clock()
@@ -158,7 +161,7 @@ class Decoding:
 
     def _tell_plained(self) -> None:
         """The policy learns what plain decoding took, and how the window compares that was proposed beside it."""
-        self._policy.plained(self._tally.take())
+        self._policy.plained(self._plained)
         if (found := self._ahead.compare(self._tokens)) is not None:
             window, held, one_pass = found
             tuned = self._tuned
@@ -180,8 +183,13 @@ class Decoding:
         """The first window is to come: by how many tokens the text goes on without it."""
         if self._left > 1 and self._awaited:
             return 1
-        self._policy.plained(self._tally.take())
+        self._policy.plained(self._plained)
         return 0
+
+    @property
+    def _plained(self) -> Plained:
+        """What was decoded plainly since the last time this was asked."""
+        return replace(self._tally.take(), offers=self._offers.take() if self._offers else ())
 
     @property
     def _late(self) -> bool:

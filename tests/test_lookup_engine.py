@@ -4,14 +4,18 @@ import json
 
 import pytest
 import zoo
+from hypothesis import given
+from hypothesis import strategies as st
 from models import pair, save_tiny
 from test_engine import MODEL, PROMPT, decode, rows_cost, scripted
 
 import mirror_mlx
 from mirror_mlx import Engine, Sampling
+from mirror_mlx.ahead import Offers
 from mirror_mlx.cli.main import main
 from mirror_mlx.errors import DraftError, UsageError
 from mirror_mlx.lookup import NAMES, Datastore, PromptLookup, Retrieval, by_name, fingerprint
+from mirror_mlx.tuning.governor import Governor
 
 PLAIN = decode(mode="ar")[0]
 
@@ -84,6 +88,50 @@ def test_misses_are_proposed_for():
         sources = [step.next for step in engine.trace.steps]
         assert sources.count("lookup") > 0
         assert all(step.outcome.accepted for step in engine.trace.steps if step.window.source == "lookup")
+
+
+@given(st.lists(st.integers(0, 2), min_size=1, max_size=80), st.lists(st.integers(1, 30), max_size=12))
+def test_what_a_lookup_would_have_proposed_is_compared_with_the_text(text, steps):
+    """However many tokens it goes on by in between: with all that follow, or not yet."""
+    lookup = PromptLookup()
+    lookup.begin(text[:1])
+    offers, done, found, expected, begun = Offers(lookup), 1, [], [], None
+    for step in [0, *steps]:
+        lookup.extend(text[done : done + step])
+        done = min(done + step, len(text))
+        offers.compare(text[:done])
+        found += offers.take()
+        if begun is None or done >= begun[0] + 16:
+            begun = done, lookup.propose(4)
+            expected.append(begun)
+    whole = [(at, window) for at, window in expected if done >= at + 4]
+    held = [next((i for i, one in enumerate(window) if one != text[at + i]), len(window)) for at, window in whole]
+    assert found == [(len(window), count) for (_, window), count in zip(whole, held, strict=True)]
+
+
+def test_amid_plain_decoding_it_is_seen_what_a_lookup_would_have_had(monkeypatch):
+    """Each sixteenth token, beside a draft that is worth nothing; without a draft it is what is tried."""
+    rows_cost(monkeypatch)
+    told = []
+    monkeypatch.setattr(
+        Governor, "plained", lambda self, fact, was=Governor.plained: told.extend(fact.offers) or was(self, fact)
+    )
+    expected, asked = decode(mode="ar", count=100)[0], []
+
+    class Knows(Oracle):
+        def propose(self, length):
+            asked.append(length)
+            return super().propose(length)
+
+    with Engine(MODEL, None, scripted([], 0.0), mode="auto", predictor="draft") as engine:
+        engine._proposer = Knows(expected)
+        monkeypatch.setattr(Governor, "_choose", lambda *args, **kwargs: False)
+        assert [one.token for one in engine.stream(PROMPT, 100)] == expected
+        assert engine.stats.tokens_by_mode == {"ar": 100}
+    assert told == [(4, 4)] * 6
+    assert asked == [4] * 7
+    assert decode(draft=Knows(expected), mode="auto", count=100)[0] == expected
+    assert len(told) == 6
 
 
 def test_a_wrong_proposer_is_given_up_in_mode_auto(monkeypatch):

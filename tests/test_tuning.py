@@ -26,7 +26,7 @@ TOKENS = 400
 
 
 def governed(world, tokens=TOKENS, events=None, holds=0.6):
-    governor = Governor(world.costs, REACH, dict.fromkeys(world.costs.drafts, holds))
+    governor = Governor(world.costs, REACH, dict.fromkeys(world.costs.drafts, holds), backup=world.lookup is not None)
     ms, said = play(governor, world, tokens, events)
     return governor, ms, said
 
@@ -77,9 +77,23 @@ def test_where_a_search_begins_hides_no_better_setting(one, alpha, brought, leng
     ways = {(0, False): 1.0, (2, False): 3.0, (2, True): brought}
     costs = replace(found, drafts={way: replace(draft, tokens=tokens) for way, tokens in ways.items()})
     world, start = World(costs, alpha), Setting("mirror", length, length, 16, "draft", 4, list(ways)[way])
-    anywhere, near = (best(costs, REACH, lambda setting: world, start, near=near)[1].rate for near in (False, True))
+    anywhere, near = (rated(best(costs, REACH, lambda setting: world, start, near=near)) for near in (False, True))
     assert anywhere >= near
-    assert anywhere >= best(costs, REACH, lambda setting: world)[1].rate
+    assert anywhere >= rated(best(costs, REACH, lambda setting: world))
+
+
+def rated(found):
+    """What settings are compared by."""
+    return choice._rated(*found)
+
+
+@given(st.floats(5, 60), st.floats(0.8, 0.99), st.floats(0.01, 0.1), st.sampled_from([3, 7, 15]))
+def test_near_windows_in_turns_are_shorter_ones_beside_the_target(one, alpha, rows, length):
+    """Where the draft proposes in one way, from there one finds as much as from anywhere."""
+    world = World(worlds.costs(one, 20.0, tokens=3.0, rows=rows), alpha)
+    start = Setting("sd", length, length)
+    near, anywhere = (rated(best(world.costs, REACH, lambda setting: world, start, near=one)) for one in (True, False))
+    assert near >= 0.97 * anywhere
 
 
 @given(st.floats(1, 200), st.floats(0.05, 0.95))
@@ -196,6 +210,25 @@ def test_text_that_becomes_predictable_brings_speculation_back():
     _, _, said = governed(world, tokens=600, events={200: lambda w: setattr(w, "alpha", 0.9)}, holds=0.05)
     assert {setting.mode for setting, _ in said[20:200]} == {"ar"}
     assert sum(setting.mode == "mirror" for setting, _ in said[400:]) > 180
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_text_that_begins_to_repeat_itself_brings_a_lookup_back(seed):
+    """Beside a draft that is always wrong, and seen amid plain decoding."""
+    world = World(worlds.costs(20.0), 0.0, hits=lambda count: 0.0, lookup=0.0, seed=seed)
+    _, _, said = governed(world, tokens=1200, events={600: lambda w: setattr(w, "lookup", 0.8)}, holds=0.02)
+    plain = world.costs.plain
+    assert sum(took for _, took in said[:600]) < 1.03 * 600 * plain
+    assert sum(setting.mode == "mirror" and not setting.late for setting, _ in said[800:]) > 350
+
+
+@given(st.floats(0.0, 0.05), st.floats(0.6, 0.95), st.floats(5, 200))
+def test_windows_that_nobody_waits_for_are_found_from_a_draft_that_is_waited_for(alpha, lookup, one):
+    world = World(worlds.costs(one), alpha, hits=lambda count: 0.0, lookup=lookup)
+    turns = Setting("sd", 7, 7, way=(0, False))
+    found, said = best(world.costs, REACH, lambda setting: world, turns, near=True)
+    assert (found.mode, found.late) == ("mirror", 0)
+    assert said.rate > predict(world.costs, turns, world).rate
 
 
 def test_a_step_that_ends_after_speculation_was_given_up_changes_nothing():

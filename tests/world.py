@@ -23,7 +23,8 @@ def costs(one=20.0, plain=150.0, tokens=2.0, rows=0.012, way=(0, False)):
 
 @dataclass
 class World:
-    """alpha: how likely a proposal holds; hits: the share of outcomes among so many roots; noise: of all times."""
+    """alpha: how likely a proposal holds; hits: the share of outcomes among so many roots; noise: of all times; lookup:
+    how likely one holds that the text has had before; None: there is no such thing."""
 
     costs: Costs
     alpha: float
@@ -32,11 +33,13 @@ class World:
     seed: int = 1
     kills: int = 0  # each so many steps the draft dies; 0: never
     hindered: float = 1.0  # plain decoding beside a busy draft ÷ alone
+    lookup: float | None = None
     bias: object = staticmethod(lambda setting: 1.0)  # what a step takes ÷ what the throughput model makes of it
 
     def __post_init__(self):
         self.rng = random.Random(self.seed)
         self.steps = 0
+        self.plain = 0  # tokens since it was last looked for what a lookup would have had
 
     def answer(self):
         """Tokens of a text."""
@@ -44,7 +47,15 @@ class World:
 
     def backup(self, count):
         """Tokens of a window that the draft has no part in."""
-        return 0.0
+        return 0.0 if self.lookup is None else sum(self.lookup**place for place in range(1, count + 1))
+
+    def offers(self, count):
+        """Amid so many tokens that are decoded plainly."""
+        if self.lookup is None:
+            return ()
+        self.plain += count
+        windows, self.plain = divmod(self.plain, 16)
+        return tuple((4, self.accepted(4, self.lookup)) for _ in range(windows))
 
     def at(self, host):
         """The costs where the draft is there."""
@@ -66,9 +77,9 @@ class World:
     def jitter(self):
         return max(0.5, self.rng.gauss(1, self.noise))
 
-    def accepted(self, length):
-        held = 0
-        while held < length and self.rng.random() < self.alpha:
+    def accepted(self, length, alpha=None):
+        held, alpha = 0, self.alpha if alpha is None else alpha
+        while held < length and self.rng.random() < alpha:
             held += 1
         return held
 
@@ -97,8 +108,10 @@ class World:
         hit = place is not None and self.hits(place + 1) <= expected.share + 1e-9  # something was prepared for it
         whole = (expected.hit if hit else expected.miss) * self.jitter() * self.bias(setting)
         length, branches = setting.length, float(max(setting.roots, 1))
+        lookup = None if hit or setting.late else self.lookup  # the window is as likely one of a step with such an end
         return Stepped(
-            setting, length, self.accepted(length), target=self.costs.verify.at(length + 1) * self.costs.slower,
+            setting, length, self.accepted(length, lookup), by="hit" if lookup is None else "lookup",
+            target=self.costs.verify.at(length + 1) * self.costs.slower,
             whole=whole, source="hit" if hit else "jit", opened=setting.roots, own=setting.roots // 2, place=place,
             passed=[Passed(draft.one.at(branches), branches)],
         )  # fmt: skip
@@ -138,7 +151,7 @@ def play(policy, world, tokens, events=None):
             alone = sum(world.costs.plain * world.jitter() for _ in range(count - beside))
             slowed = sum(world.hindered * world.costs.plain * world.jitter() for _ in range(beside))
             took = alone + slowed
-            policy.plained(Plained(count - beside, alone, beside, slowed))
+            policy.plained(Plained(count - beside, alone, beside, slowed, world.offers(count)))
             if ask.probe is not None and ask.probe.mode != "ar":
                 length = ask.probe.length
                 draft = world.at(ask.probe.host).drafts.get(ask.probe.way)

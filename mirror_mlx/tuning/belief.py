@@ -243,6 +243,11 @@ class Beliefs:
             self._proposer.saw(fact.length, fact.accepted)
         self._compared(fact.way, fact.length, fact.length, fact.accepted, fact.confidences)
 
+    def offered(self, windows: Iterable[tuple[int, int]]) -> None:
+        """What a backup would have proposed was compared: how much, and how much of it held."""
+        for length, accepted in windows:
+            self._proposer.saw(length, accepted)
+
     def _compared(
         self, way: Way, asked: int, length: int, accepted: int, confidences: Sequence[float], stopped: bool = False
     ) -> None:
@@ -284,7 +289,7 @@ class _Proposer:
         self._filled, self._alive = Acceptance(), Acceptance(0.3)
 
     def saw(self, length: int, accepted: int) -> None:
-        """A step without a window of the draft's."""
+        """A step without a window of the draft's, or what it would have had beside one."""
         self._filled.saw(1, min(length, 1))
         if length:
             self._alive.saw(length, accepted)

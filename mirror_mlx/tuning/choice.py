@@ -6,7 +6,7 @@ from math import ceil, inf
 from typing import TypeVar
 
 from mirror_mlx.messages import Predictor
-from mirror_mlx.tuning.costs import Costs
+from mirror_mlx.tuning.costs import Costs, Way
 from mirror_mlx.tuning.throughput import Belief, Prediction, Setting, predict
 
 LENGTHS = (1, 2, 3, 4, 5, 7, 8, 11, 15)
@@ -66,11 +66,14 @@ def search(costs: Costs, reach: Reach, belief: BeliefOf, start: Setting = _PLAIN
     """The same, by and by: one step for each setting that is looked at.
 
     start  where to look from, a good one of before; plain decoding: there is none
-    near   from there alone: a fifth of the work, and seldom finds that a draft had better propose in another way
+    near   from there alone, and beside the target, where windows as long as are best in turns are too long: a fifth to
+           a half of the work, and seldom finds that a draft had better propose in another way
     """
     places = [] if start.mode == "ar" else [start]
     if not (near and places):
         places += _starts(costs, reach)
+    elif start.mode == "sd" and costs.drafts and reach.predictors:
+        places.append(_beside_it(reach, start.way))
     if reach.length < 1:
         places = []
     known: dict[Setting, Prediction] = {}
@@ -109,12 +112,21 @@ def finished(looking: Generator[None, None, T]) -> T:
 
 def _starts(costs: Costs, reach: Reach) -> list[Setting]:
     """To look from: one in each mode, and for each way the draft proposes in."""
+    ways = list(costs.drafts) or [(0, False)]
+    beside_it = [_beside_it(reach, way) for way in ways] if costs.drafts and reach.predictors else []
+    return [*beside_it, _in_turns(reach, ways[-1])]
+
+
+def _in_turns(reach: Reach, way: Way) -> Setting:
+    """With windows that are neither long nor short;"""
     lengths = reach.lengths()
     length = lengths[len(lengths) // 2]
-    ways = list(costs.drafts) or [(0, False)]
-    turns = [Setting("sd", length, length, way=way) for way in ways]
-    beside_it = [beside(reach, one, reach.predictors[-1]) for one in turns] if costs.drafts and reach.predictors else []
-    return [*beside_it, turns[-1]]
+    return Setting("sd", length, length, way=way)
+
+
+def _beside_it(reach: Reach, way: Way) -> Setting:
+    """the same beside the target."""
+    return beside(reach, _in_turns(reach, way), reach.predictors[-1])
 
 
 def _climb(
@@ -143,8 +155,11 @@ def _modes(reach: Reach, costs: Costs, setting: Setting) -> list[Setting]:
         return [replace(setting, mode="sd", late=setting.length)]
     if not costs.drafts or not reach.predictors:
         return []
-    # As many roots as there may be are often too many: a pass over them takes long.
-    return [replace(beside(reach, setting, one), roots=n) for one in reach.predictors for n in reach.counts()]
+    # As many roots as there may be are often too many: a pass over them takes long. A draft that is no good costs least
+    # where nobody waits for it: then its backup is what is used.
+    counts = reach.counts()
+    left_alone = replace(beside(reach, setting, reach.predictors[-1]), late=0, roots=counts[0])
+    return [replace(beside(reach, setting, one), roots=n) for one in reach.predictors for n in counts] + [left_alone]
 
 
 def beside(reach: Reach, setting: Setting, predictor: Predictor) -> Setting:

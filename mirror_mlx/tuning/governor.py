@@ -339,6 +339,7 @@ class Governor:
 
     def plained(self, fact: Plained) -> None:
         """Tokens of a stretch of plain decoding."""
+        self._beliefs.offered(fact.offers)
         if fact.count > 0:
             self._stretches.plained(fact.count)
             self._observed.plained(fact)
