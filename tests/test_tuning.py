@@ -222,6 +222,16 @@ def test_a_text_that_begins_to_repeat_itself_brings_a_lookup_back(seed):
     assert sum(setting.mode == "mirror" and not setting.late for setting, _ in said[800:]) > 350
 
 
+@pytest.mark.parametrize("holds", [0.02, 0.9])
+def test_what_a_lookup_would_have_had_anywhere_counts_until_the_draft_is_used(holds):
+    costs = worlds.costs(20.0, rows=0.2)
+    governor = Governor(costs, REACH, {(0, False): holds}, backup=True)
+    before = governor._beliefs.of(governor.setting).backup(4)
+    governor.plained(Plained(16, 16 * costs.plain, offers=((4, 4),) * 30))
+    assert governor.parked == (holds < 0.5)
+    assert (governor._beliefs.of(governor.setting).backup(4) > before) == governor.parked
+
+
 @given(st.floats(0.0, 0.05), st.floats(0.6, 0.95), st.floats(5, 200))
 def test_windows_that_nobody_waits_for_are_found_from_a_draft_that_is_waited_for(alpha, lookup, one):
     world = World(worlds.costs(one), alpha, hits=lambda count: 0.0, lookup=lookup)

@@ -338,8 +338,10 @@ class Governor:
         return self._said(setting).rate
 
     def plained(self, fact: Plained) -> None:
-        """Tokens of a stretch of plain decoding."""
-        self._beliefs.offered(fact.offers)
+        """Tokens of a stretch of plain decoding. Once the draft is used, a lookup has to do with what was not foreseen,
+        of which it knows less than of any text."""
+        if self.parked:
+            self._beliefs.offered(fact.offers)
         if fact.count > 0:
             self._stretches.plained(fact.count)
             self._observed.plained(fact)
