@@ -82,6 +82,7 @@ class Decoding:
         self._tuned = Setting()  # what target and draft were told last
         self._tally = Tally()  # of plain decoding since it was last accounted for
         self._stretch = 0  # the text's length at which a stretch of it ends
+        self._left_out = False  # whether the draft has not been told of the last step
         self._reader = Reader[Emitted]()
         self._patient = 0  # until when a window that was asked for ahead may be to come
         if options.mode != "ar" and target.window_refusal is not None:
@@ -225,8 +226,12 @@ class Decoding:
             self._draft.use(*setting.way, setting.length, setting.host)
 
     def _start(self, step: int, window: Window, setting: Setting) -> Ticket | None:
-        if self._draft is None:
+        if self._draft is None or setting.alone:
+            self._left_out = True
             return None
+        if self._left_out:
+            self._draft.begin(self._sampling, self._trace, self._tokens[:-1])
+            self._left_out = False
         self._tune(setting)
         plan = self._briefing.plan(window, setting, self._left - 2, self._policy.stop(setting))
         ticket = self._draft.start(step, plan, self._tokens)
@@ -257,7 +262,7 @@ class Decoding:
         began = clock()
         window = self._ahead.take(self._tokens)
         if window is None:  # the draft catches up beside a verification of the pending token alone
-            if self._draft is not None and self._draft.fault is None:
+            if self._draft is not None and self._draft.fault is None and not ask.setting.alone:
                 self._draft.begin(self._sampling, self._trace, self._tokens[:-1])
             window = self._proposed(Window(), ask.setting)
         self._trace.add("target", "collect", len(self._trace.steps) - 1, began, clock())

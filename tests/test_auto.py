@@ -18,6 +18,7 @@ from mirror_mlx.calibration import Found, kept
 from mirror_mlx.draft import AutoregressiveDraft, ScriptedDraft
 from mirror_mlx.draft.hosted import Hosted
 from mirror_mlx.engine import Engine
+from mirror_mlx.lookup import PromptLookup
 from mirror_mlx.sampling import Sampling
 from mirror_mlx.target.submission import LayerByLayer
 from mirror_mlx.tuning.costs import Costs, DraftCosts
@@ -29,9 +30,9 @@ def costs(verify=1.0, one=0.1, plain_ms=1.0):
     return Costs(plain_ms, Curve.of({1: verify, 16: verify}), exits={1: 0.5}, drafts={(0, False): draft})
 
 
-def told(engine, found):
+def told(engine, found, holds=0.9):
     """The engine as if it had been calibrated so."""
-    found = Found(found, {(0, False): 0.9})
+    found = Found(found, {(0, False): holds})
     engine._auto._found = found
     engine._auto._governor = engine._auto._governed(found)
     return engine
@@ -63,6 +64,25 @@ def test_it_speculates_where_that_is_cheap_and_says_so(monkeypatch):
     assert stats.tokens_by_mode.get("mirror", 0) + stats.tokens_by_mode.get("sd", 0) > 60
     assert stats.gain is not None
     assert any("× plain expected" in line for line in stats.tried)
+
+
+def test_a_draft_that_is_wrong_is_left_out_where_the_text_repeats_itself(monkeypatch):
+    monkeypatch.setattr(auto, "measure", None)  # nothing is measured
+    model = zoo.tiny("qwen3")
+    answer, asked = plain(model, count=100), []
+
+    class Right(PromptLookup):
+        def propose(self, length):
+            done = len(self._text) - len(PROMPT)
+            return answer[done : done + length]
+
+    draft = ScriptedDraft(lambda context: asked.append(context) or 0)
+    with told(Engine(model, draft=draft, mode="auto"), costs(verify=5.0, plain_ms=5.0), holds=0.05) as engine:
+        engine._proposer = Right()
+        assert said(engine, count=100) == answer
+        assert engine.stats.tokens_by_mode["sd"] > 60
+        assert "without the draft" in engine.stats.setting
+    assert len(asked) < 40
 
 
 def test_it_decodes_plainly_where_speculation_costs_too_much():

@@ -41,6 +41,40 @@ def test_any_decisions_give_plain_decodings_tokens(kind, seed, temperature):
         assert said(engine, sampling, prompt=[*PROMPT, *wanted[:4]])[: COUNT - 4] == wanted[4:]
 
 
+class Sometimes(Whim):
+    """Asks the draft for some steps, and does without it for some."""
+
+    def ask(self):
+        return Ask(Setting("sd", 3, 3 * (len(self.facts) // 4 % 2), way=(0, False)))
+
+    def opening(self, prompt):
+        return None
+
+    def enough(self, confidences):
+        return len(confidences)
+
+    def waits(self, setting):
+        return None
+
+    patience = stop = waits
+
+
+def test_a_draft_that_was_left_out_takes_in_the_text_before_it_is_asked_again():
+    model = zoo.tiny("qwen3")
+    wanted = plain(model)
+    text, asked = [*PROMPT, *wanted, *[0] * 8], []
+    draft = ScriptedDraft(lambda context: asked.append(len(context)) or text[len(context)])
+    with whimsical(Engine(model, draft=draft), policy := Sometimes(0)) as engine:
+        assert said(engine) == wanted
+        steps = engine.trace.steps
+    without = [fact for fact in policy.facts if fact.setting.alone]
+    assert all(not fact.passed and fact.source in ("lookup", "empty", "none") for fact in without)
+    drafted = [step for step in steps if step.window.source == "jit"]
+    assert len(without) >= 4
+    assert len(drafted) >= 4
+    assert all(step.outcome.accepted == len(step.window.tokens) == 3 for step in drafted[:-1]), "it knew the text"
+
+
 @settings(max_examples=15)
 @given(seed=st.integers(0, 1000), temperature=st.sampled_from([0.0, 1.0]))
 def test_so_they_do_with_streams_that_come_and_go(seed, temperature):

@@ -45,6 +45,10 @@ class World:
         """Tokens of a text."""
         return inf
 
+    def filled(self):
+        """The share of steps in which it has one."""
+        return 0.0 if self.lookup is None else 1.0
+
     def backup(self, count):
         """Tokens of a window that the draft has no part in."""
         return 0.0 if self.lookup is None else sum(self.lookup**place for place in range(1, count + 1))
@@ -118,6 +122,12 @@ class World:
 
     def serial(self, setting, costs, draft, stop):
         """In turns: passes are whole ones, as many as `stop` thinks worth while."""
+        if setting.alone:
+            accepted, target = self.accepted(setting.length, self.lookup or 0.0), costs.verify.at(setting.length + 1)
+            return Stepped(
+                setting, setting.length, accepted, target=target, whole=target * self.jitter(), source="lookup",
+                by="lookup",
+            )  # fmt: skip
         passes, length, enough = 0, 0, draft.passes(setting.late)
         while passes < enough and not (stop and stop.at([self.alpha] * length)):
             passes += 1

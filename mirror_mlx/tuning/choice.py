@@ -69,7 +69,7 @@ def search(costs: Costs, reach: Reach, belief: BeliefOf, start: Setting = _PLAIN
     near   from there alone, and beside the target, where windows as long as are best in turns are too long: a fifth to
            a half of the work, and seldom finds that a draft had better propose in another way
     """
-    places = [] if start.mode == "ar" else [start]
+    places = [] if start.mode == "ar" else [replace(start, late=start.length) if start.alone else start]
     if not (near and places):
         places += _starts(costs, reach)
     elif start.mode == "sd" and costs.drafts and reach.predictors:
@@ -87,6 +87,10 @@ def search(costs: Costs, reach: Reach, belief: BeliefOf, start: Setting = _PLAIN
     found = []
     for place in places:
         found.append((yield from _climb(costs, reach, known, say, place)))
+    for setting in _without(costs, reach, places[0].way) if places else []:
+        if belief(setting).backup(setting.length) > 0:
+            yield from say(setting)
+            found.append((setting, known[setting]))
     yield from say(_PLAIN)
     return max(found, key=lambda pair: _rated(*pair), default=(_PLAIN, known[_PLAIN]))
 
@@ -129,6 +133,12 @@ def _beside_it(reach: Reach, way: Way) -> Setting:
     return beside(reach, _in_turns(reach, way), reach.predictors[-1])
 
 
+def _without(costs: Costs, reach: Reach, way: Way) -> list[Setting]:
+    """The draft: what proposes at no cost may be better than one that is wrong, or slow. (Where there is none, that is
+    what all other settings are about.) way: how it would propose, if it were asked."""
+    return [Setting("sd", n, 0, way=way) for n in reach.lengths()] if costs.drafts else []
+
+
 def _climb(
     costs: Costs,
     reach: Reach,
@@ -155,11 +165,8 @@ def _modes(reach: Reach, costs: Costs, setting: Setting) -> list[Setting]:
         return [replace(setting, mode="sd", late=setting.length)]
     if not costs.drafts or not reach.predictors:
         return []
-    # As many roots as there may be are often too many: a pass over them takes long. A draft that is no good costs least
-    # where nobody waits for it: then its backup is what is used.
-    counts = reach.counts()
-    left_alone = replace(beside(reach, setting, reach.predictors[-1]), late=0, roots=counts[0])
-    return [replace(beside(reach, setting, one), roots=n) for one in reach.predictors for n in counts] + [left_alone]
+    # As many roots as there may be are often too many: a pass over them takes long.
+    return [replace(beside(reach, setting, one), roots=n) for one in reach.predictors for n in reach.counts()]
 
 
 def beside(reach: Reach, setting: Setting, predictor: Predictor) -> Setting:
@@ -177,7 +184,7 @@ def _ways(reach: Reach, costs: Costs, setting: Setting) -> list[Setting]:
 
 def sized(reach: Reach, costs: Costs, setting: Setting) -> list[Setting]:
     """Windows of other lengths: both with as many passes where the target waits as before, and with all of them."""
-    whole = [replace(setting, length=n, late=n) for n in reach.lengths()]
+    whole = [replace(setting, length=n, late=0 if setting.alone else n) for n in reach.lengths()]
     if setting.mode == "sd":
         return whole
     kept = [replace(setting, length=n, late=min(n, setting.late)) for n in reach.lengths()]

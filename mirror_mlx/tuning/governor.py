@@ -44,6 +44,7 @@ _TOGETHER = 80.0  # ms of steps that are thought of together then
 _LASTED = 128  # steps of speculation that was worth it for long
 _ALIKE = 0.02  # by as much more or less is expected, and it is not looked for something else,
 _SKIPPED = 3  # so many times at most, while plain decoding goes on
+_OFFERED = 0.25  # and by so many tokens more or less of what a backup would have proposed
 _PROBE = 4  # proposals compared with them, at most
 
 
@@ -84,6 +85,7 @@ class Governor:
         self._lookout = Lookout(reach, self._beliefs.of)
         self._choosing: Generator[None, None, Prediction] | None = None  # whether to speculate, between two stretches
         self._hoped, self._skipped = 0.0, 0  # of its wish the last time it was looked for it, in plain decoding's rate
+        self._offered = 0.0  # of a backup's window, then
         self._suits = Suits(reach, self._beliefs.of)
         self._expected = self._said(self._setting)  # of the steps that were decided
         self._tried: list[str] = []
@@ -129,14 +131,16 @@ class Governor:
 
     def _best(self) -> Generator[None, None, Prediction]:
         """Of what it had better do, from now on its wish. Most often it is near to what was best the last time."""
-        plain = self.costs.plain
-        if self.parked and self._hoped > 0 and self._skipped < _SKIPPED:
+        plain, offered = self.costs.plain, self._beliefs.backup
+        alike = abs(offered - self._offered) < _OFFERED
+        if self.parked and alike and self._hoped > 0 and self._skipped < _SKIPPED:
             self._observed.rescale(plain / max(1.0, self._hoped))
             said = self._said(self._wish)
             if abs(said.rate * self.costs.plain / self._hoped - 1) < _ALIKE:
                 self._skipped += 1
                 return said
         self._rescale()
+        self._offered = offered
         self._wish, said = yield from self._lookout.search(self.costs, self._wish, near=self.slow)
         # Time is worth more once it is at work, and windows in turns end the sooner.
         if self.parked and self._wish.mode == "sd" and said.rate > self._expected.rate:
@@ -182,7 +186,7 @@ class Governor:
         """As much of a window as the draft has time for beside the prompt, which takes no less than so many rows do.
         Where plain decoding comes first the draft is asked beside that: nobody measures what it slows the prompt by."""
         ask = self.ask()
-        setting = None if ask.plain else ask.setting
+        setting = None if ask.plain or ask.setting.alone else ask.setting
         if setting is None or setting.way not in self.costs.drafts:
             return setting
         rows = min(prompt, self._reach.length + 1)
@@ -231,7 +235,7 @@ class Governor:
 
     def verified(self, length: int, accepted: int, confidences: Sequence[float]) -> None:
         """Nothing is decided before the step is over, but for how long a window the next one prepares."""
-        if length and not self.parked:
+        if length and not self.parked and not self._setting.alone:
             self._beliefs.verified(self._setting, length, accepted, confidences)
 
     def stepped(self, fact: Stepped) -> None:

@@ -26,7 +26,7 @@ class Setting:
     """A way of decoding.
 
     length      proposals in a window, at most
-    late        so many are enough where the target waits for them
+    late        so many are enough where the target waits for them; in turns, 0: the draft is not asked, see `alone`
     roots       outcomes prepared for in a step
     predictor   who names them
     exit_layer  of the tap, where there is one
@@ -79,7 +79,14 @@ class Setting:
         return exact or spare(self.length, 1 + streams) > 0
 
     @property
+    def alone(self) -> bool:
+        """Whether only what proposes at no cost is asked, in turns with the target, and the draft is left out."""
+        return self.mode == "sd" and self.late == 0
+
+    @property
     def kind(self) -> Kind:
+        if self.alone:
+            return "lookup", (0, False), ""
         return self.mode, self.way, self.predictor if self.mode == "mirror" else ""
 
     def __str__(self) -> str:
@@ -90,6 +97,8 @@ class Setting:
         """
         if self.mode == "ar":
             return "plain decoding"
+        if self.alone:
+            return f"in turns: windows of {self.length} without the draft"
         streams, exact = self.way
         how = f", {streams} streams{' checked' if exact else ''}" if streams else ""
         how += f", draft on {self.host}" if self.host else ""
@@ -188,10 +197,11 @@ def _wanted(answer: float, alive: Sequence[float]) -> float:
 
 def _of_parts(costs: Costs, setting: Setting, belief: Belief, alive: Sequence[float]) -> Prediction:
     draft = costs.drafts.get(setting.way)
-    if draft is None:
+    if draft is None or setting.alone:
         filled = belief.filled()
         step = filled * costs.verify.at(setting.length + 1) + (1 - filled) * costs.verify.at(1)
-        return Prediction(step, 1 + filled * sum(alive), miss=step)
+        held = filled * sum(alive) if draft is None else belief.backup(setting.length)
+        return Prediction(step, 1 + held, miss=step)
     if setting.mode == "sd":
         ended = ends(costs, draft, setting.late, alive, belief.windows)
         tokens = 1 + fmean(one.held for one in ended)

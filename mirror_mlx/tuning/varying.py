@@ -49,6 +49,8 @@ class Varying:
 
     def _other(self, setting: Setting, rate: Callable[[Setting], float]) -> Setting:
         turn, lengths = self._steps // _VARY, self._reach.lengths()
+        if setting.alone:  # what the draft is worth is told by asking it
+            setting = replace(setting, late=setting.length)
         others = [one for one in self._reach.predictors if setting.mode == "sd" or one != setting.predictor]
         if others and (turn % 4 < 2 if setting.mode == "sd" else turn % 8 == 0):
             return self._beside(setting, others, rate)
