@@ -4,7 +4,7 @@ CHECK = 6  # tokens decoded plainly each time
 _SHARE = 0.005  # of the time goes into that
 _OFTEN = 64  # tokens between two such checks, at least
 _DOUBTFUL = 2.0  # times as fast as plain decoding: nobody has seen a calibration that is wrong by as much
-_AWAY = 128  # and that many where the draft is not where it belongs
+_AWAY = 128  # and that many where the draft is not where it belongs, or left out as its device is slow
 
 
 class Checks:
@@ -30,9 +30,9 @@ class Checks:
         """So many came of a step of speculation."""
         self._since += tokens
 
-    def due(self, gain: float) -> bool:
-        """gain: tokens a second ÷ plain decoding's."""
-        return self._asked or self._since >= self._every(gain)
+    def due(self, gain: float, watched: bool = False) -> bool:
+        """gain: tokens a second ÷ plain decoding's; watched: the draft is left out, and its device may recover."""
+        return self._asked or self._since >= (_AWAY if watched else self._every(gain))
 
     def _every(self, gain: float) -> float:
         """So many tokens that its loss is a small share. What calibration said is checked sooner, where that might

@@ -178,8 +178,9 @@ class Governor:
             return Ask(self._setting, 1)
         if self.parked:
             return Ask(self._setting, self._stretches.left, probe=None if self._stretches.asked else self.probe)
-        if self._checks.due(self.gain):
-            return Ask(self._setting, CHECK, probe=self._setting)
+        alone = self._setting.alone
+        if self._checks.due(self.gain, watched=alone and self.slow):
+            return Ask(self._setting, CHECK, probe=self.probe if alone else self._setting)
         return Ask(self._varied or self._suits.at(self._setting, self._beliefs.ease))
 
     def opening(self, prompt: int) -> Setting | None:
@@ -360,6 +361,7 @@ class Governor:
             self._known = True
             if self._observed.probed(fact.way, fact.one_pass):
                 self._stretches.recovered()
+                self._lookout.looked(0.0, self._since)  # amid speculation without it, there may be something better now
         if 4 * fact.accepted >= 3 * fact.length > 0:
             self._stretches.held()
             self._budget.held()
