@@ -222,6 +222,16 @@ def test_a_text_that_begins_to_repeat_itself_brings_a_lookup_back(seed):
     assert sum(setting.alone for setting, _ in said[800:]) > 350
 
 
+@pytest.mark.parametrize(("factor", "seed"), [*product((4.0, 10.0), range(3))])
+def test_a_draft_that_is_left_out_while_its_device_is_slow_is_used_again(factor, seed):
+    world = World(worlds.costs(20.0, 40.0), 0.85, lookup=0.5, seed=seed)
+    events = {400: lambda w: w.load(draft=factor), 800: lambda w: w.load(draft=1 / factor)}
+    _, _, said = governed(world, tokens=1500, events=events, holds=0.85)
+    done = [setting for setting, _ in said]
+    assert sum(setting.alone for setting in done[500:800]) > 50
+    assert sum(setting.mode == "mirror" for setting in done[1150:]) > 320
+
+
 @pytest.mark.parametrize("holds", [0.02, 0.9])
 def test_what_a_lookup_would_have_had_anywhere_counts_until_the_draft_is_used(holds):
     costs = worlds.costs(20.0, rows=0.5)
