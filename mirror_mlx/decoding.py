@@ -82,7 +82,7 @@ class Decoding:
         self._tuned = Setting()  # what target and draft were told last
         self._tally = Tally()  # of plain decoding since it was last accounted for
         self._stretch = 0  # the text's length at which a stretch of it ends
-        self._left_out = False  # whether the draft has not been told of the last step
+        self._left_out = True  # whether the draft does not know the text so far
         self._reader = Reader[Emitted]()
         self._patient = 0  # until when a window that was asked for ahead may be to come
         if options.mode != "ar" and target.window_refusal is not None:
@@ -229,7 +229,7 @@ class Decoding:
         if self._draft is None or setting.alone:
             self._left_out = True
             return None
-        if self._left_out:
+        if self._left_out and self._draft.fault is None:  # it catches up beside this verification
             self._draft.begin(self._sampling, self._trace, self._tokens[:-1])
             self._left_out = False
         self._tune(setting)
@@ -261,9 +261,8 @@ class Decoding:
         """The window that speculation begins with."""
         began = clock()
         window = self._ahead.take(self._tokens)
-        if window is None:  # the draft catches up beside a verification of the pending token alone
-            if self._draft is not None and self._draft.fault is None and not ask.setting.alone:
-                self._draft.begin(self._sampling, self._trace, self._tokens[:-1])
+        self._left_out = window is None
+        if window is None:
             window = self._proposed(Window(), ask.setting)
         self._trace.add("target", "collect", len(self._trace.steps) - 1, began, clock())
         return self._fitting(window)

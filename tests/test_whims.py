@@ -62,8 +62,8 @@ class Sometimes(Whim):
 def test_a_draft_that_was_left_out_takes_in_the_text_before_it_is_asked_again():
     model = zoo.tiny("qwen3")
     wanted = plain(model)
-    text, asked = [*PROMPT, *wanted, *[0] * 8], []
-    draft = ScriptedDraft(lambda context: asked.append(len(context)) or text[len(context)])
+    text = [*PROMPT, *wanted, *[0] * 8]
+    draft = ScriptedDraft(lambda context: text[len(context)])
     with whimsical(Engine(model, draft=draft), policy := Sometimes(0)) as engine:
         assert said(engine) == wanted
         steps = engine.trace.steps

@@ -15,7 +15,7 @@ from mirror_mlx.tuning.running import Acceptance, Confidence, Streams, alive, ou
 from mirror_mlx.tuning.stopping import Kinds
 from mirror_mlx.tuning.throughput import Setting
 
-_LONGEST, _SHORT = 16, 4  # proposals of a window, most often; and of one that tells what a backup is worth
+_LONGEST = 16  # proposals of a window, most often
 _ANSWER, _WEIGHT = 512.0, 0.25  # tokens of an answer, before there was one, and how many answers that counts for
 _KEEP = 0.9  # of the answers before, with each newer one
 _KINDS = [NormalDist().inv_cdf((at + 0.5) / 8) for at in range(8)]  # of windows: equally many of each
@@ -123,11 +123,6 @@ class Beliefs:
             hits, guesses = partial(_eased, hits, ease), partial(_eased, guesses, ease)
         windows = partial(self._windows, setting, ease)
         return Believed(partial(self._alive, setting, ease), hits, self._proposer, self._answer, guesses, windows)
-
-    @property
-    def backup(self) -> float:
-        """How many tokens hold of a short window that no model proposes."""
-        return self._proposer.backup(_SHORT)
 
     def _windows(self, setting: Setting, ease: float, count: int) -> Kinds:
         """What holds on average is as `_alive` has it, whatever windows there are."""

@@ -87,10 +87,9 @@ def search(costs: Costs, reach: Reach, belief: BeliefOf, start: Setting = _PLAIN
     found = []
     for place in places:
         found.append((yield from _climb(costs, reach, known, say, place)))
-    for setting in _without(costs, reach, places[0].way) if places else []:
-        if belief(setting).backup(setting.length) > 0:
-            yield from say(setting)
-            found.append((setting, known[setting]))
+    for setting in _without(costs, reach, belief, places[0]) if places else []:
+        yield from say(setting)
+        found.append((setting, known[setting]))
     yield from say(_PLAIN)
     return max(found, key=lambda pair: _rated(*pair), default=(_PLAIN, known[_PLAIN]))
 
@@ -133,10 +132,12 @@ def _beside_it(reach: Reach, way: Way) -> Setting:
     return beside(reach, _in_turns(reach, way), reach.predictors[-1])
 
 
-def _without(costs: Costs, reach: Reach, way: Way) -> list[Setting]:
+def _without(costs: Costs, reach: Reach, belief: BeliefOf, setting: Setting) -> list[Setting]:
     """The draft: what proposes at no cost may be better than one that is wrong, or slow. (Where there is none, that is
-    what all other settings are about.) way: how it would propose, if it were asked."""
-    return [Setting("sd", n, 0, way=way) for n in reach.lengths()] if costs.drafts else []
+    what all other settings are about.) setting: how it would propose, if it were asked."""
+    if not costs.drafts or not belief(setting).backup(1):
+        return []
+    return [Setting("sd", n, 0, way=setting.way) for n in reach.lengths()]
 
 
 def _climb(

@@ -131,7 +131,7 @@ class Governor:
 
     def _best(self) -> Generator[None, None, Prediction]:
         """Of what it had better do, from now on its wish. Most often it is near to what was best the last time."""
-        plain, offered = self.costs.plain, self._beliefs.backup
+        plain, offered = self.costs.plain, self._beliefs.of(self._wish).backup(_PROBE)
         alike = abs(offered - self._offered) < _OFFERED
         if self.parked and alike and self._hoped > 0 and self._skipped < _SKIPPED:
             self._observed.rescale(plain / max(1.0, self._hoped))
