@@ -203,6 +203,8 @@ class Beliefs:
 
     def stepped(self, fact: Stepped) -> None:
         made, self._made = self._made or fact.setting, fact.setting
+        if fact.setting.alone:
+            self._lapsed(fact.accepted + 1)
         if not self._drafts or fact.by in ("lookup", "empty"):
             self._proposer.saw(fact.length, fact.accepted)
         others = fact.by in ("lookup", "rest")  # not the draft's, or nobody says of which of its streams they are
@@ -243,10 +245,16 @@ class Beliefs:
             self._proposer.saw(fact.length, fact.accepted)
         self._compared(fact.way, fact.length, fact.length, fact.accepted, fact.confidences)
 
-    def offered(self, windows: Iterable[tuple[int, int]]) -> None:
-        """What a backup would have proposed was compared: how much, and how much of it held."""
-        for length, accepted in windows:
+    def plained(self, tokens: int, offers: Iterable[tuple[int, int]]) -> None:
+        """So many were decoded plainly. offers: what a backup would have proposed there, and how much of it held."""
+        self._lapsed(tokens)
+        for length, accepted in offers:
             self._proposer.saw(length, accepted)
+
+    def _lapsed(self, tokens: int) -> None:
+        """So many tokens came without a window of the draft's."""
+        self._main.lapsed(tokens)
+        self._learns()
 
     def _compared(
         self, way: Way, asked: int, length: int, accepted: int, confidences: Sequence[float], stopped: bool = False

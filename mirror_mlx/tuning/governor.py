@@ -346,7 +346,7 @@ class Governor:
         """Tokens of a stretch of plain decoding. Once the draft is used, a lookup has to do with what was not foreseen,
         of which it knows less than of any text."""
         if self.parked:
-            self._beliefs.offered(fact.offers)
+            self._beliefs.plained(fact.count, fact.offers)
         if fact.count > 0:
             self._stretches.plained(fact.count)
             self._observed.plained(fact)

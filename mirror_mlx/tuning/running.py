@@ -69,26 +69,36 @@ class Acceptance:
     weight  as if so many had been seen
     keep    of a count, each time there is a newer one
 
-    A place that was seen seldom is taken to be half as all places are together, half as the one before it: who proposes
-    a few tokens learns what more of them would be worth, and where one holds the next is likelier to. Places beyond the
-    last one seen are as that one.
+    A place that was seen seldom of late is taken to be as it has been for longer. One that was seen seldom at all is
+    taken to be half as all places are together, half as the one before it: who proposes a few tokens learns what more
+    would be worth, and where one holds the next is likelier to. Places beyond the last one seen are as that one.
 
     >>> seen = Acceptance(prior=0.5, weight=2.0)
     >>> for _ in range(200):
     ...     seen.saw(length=3, accepted=2)
     >>> [round(share, 1) for share in seen.alive(3)]
-    [1.0, 0.9, 0.1]
+    [1.0, 1.0, 0.0]
+    >>> for _ in range(20):  # a text that is hard to foresee
+    ...     seen.saw(length=1, accepted=0)
+    >>> hard = seen.rate(0)
+    >>> seen.lapsed(tokens=300)
+    >>> hard < 0.5 < 0.8 < seen.rate(0)
+    True
     """
 
     _KEEP_ALL = 0.99
     _KEEP_UNSEEN = 0.99
+    _KEEP_LONG = 0.997
     _WEIGHT = 4.0
+    _LONG = 6.0  # what has been for longer counts for as many seen of late
+    _EACH = 2.0  # tokens without a window in which as much is forgotten as with one
 
     def __init__(self, prior: float = 0.6, weight: float = 4.0, keep: float = KEEP) -> None:
         self._keep = keep
         self._all = (prior * weight, weight)
-        self._held: list[float] = []
+        self._held: list[float] = []  # of late
         self._tried: list[float] = []
+        self._ever: list[tuple[float, float]] = []  # the same for longer
 
     def saw(self, length: int, accepted: int, beyond: float | None = None) -> None:
         """A window of `length` proposals was verified. beyond: how likely the next one was to hold, which was cut off;
@@ -104,13 +114,22 @@ class Acceptance:
             self._held[place] *= self._KEEP_UNSEEN
             self._tried[place] *= self._KEEP_UNSEEN
 
+    def lapsed(self, tokens: int) -> None:
+        """So many tokens came without a window: what was seen of late says less of those to come."""
+        left = self._keep ** (tokens / self._EACH)
+        self._held = [left * held for held in self._held]
+        self._tried = [left * tried for tried in self._tried]
+
     def counted(self, place: int, held: float) -> None:
         """A proposal at this place, which verification came to or would have come to."""
         while place >= len(self._held):
             self._held.append(0.0)
             self._tried.append(0.0)
+            self._ever.append((0.0, 0.0))
         self._held[place] = self._keep * self._held[place] + held
         self._tried[place] = self._keep * self._tried[place] + 1
+        ever_held, ever_tried = self._ever[place]
+        self._ever[place] = self._KEEP_LONG * ever_held + held, self._KEEP_LONG * ever_tried + 1
         self._all = self._KEEP_ALL * self._all[0] + held, self._KEEP_ALL * self._all[1] + 1
 
     def rate(self, place: int) -> float:
@@ -118,12 +137,12 @@ class Acceptance:
 
     def rates(self, count: int) -> list[float]:
         """Of the first `count` places."""
-        rate = usual = self._all[0] / self._all[1]
+        long = usual = self._all[0] / self._all[1]
         found = []
-        for held, tried in zip(self._held[:count], self._tried[:count], strict=True):
-            rate = (held + self._WEIGHT * (rate + usual) / 2) / (tried + self._WEIGHT)
-            found.append(rate)
-        return found + [rate] * (count - len(found))
+        for held, tried, ever in zip(self._held[:count], self._tried[:count], self._ever[:count], strict=True):
+            long = (ever[0] + self._WEIGHT * (long + usual) / 2) / (ever[1] + self._WEIGHT)
+            found.append((held + self._LONG * long) / (tried + self._LONG))
+        return found + [found[-1] if found else usual] * (count - len(found))
 
     def alive(self, count: int) -> list[float]:
         """The probability that at least 1, 2, … `count` proposals hold."""
@@ -142,7 +161,7 @@ class Streams:
     >>> for accepted in [3, 3, 1, 0] * 60:
     ...     seen.saw(3, 3, accepted)  # windows of one pass
     >>> [round(share, 1) for share in alive(seen.rates(3, 5), 5)]  # the next pass begins with the main stream again
-    [0.7, 0.5, 0.5, 0.3, 0.2]
+    [0.7, 0.5, 0.5, 0.4, 0.2]
     """
 
     _KEEP = 0.99  # longer than of a text: it is the draft's, more than the text's
