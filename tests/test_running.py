@@ -205,6 +205,34 @@ def test_proposals_that_were_cut_off_count_as_their_confidence_says():
     assert beliefs.of(setting).alive(1)[0] == pytest.approx(0.55, abs=0.12)
 
 
+@pytest.mark.parametrize("without", ["plained", "alone", "answered"])
+def test_a_text_that_was_hard_is_forgotten_where_the_draft_is_not_asked(without):
+    """What the draft has been worth for longer is believed again, but not of one that is never right."""
+    setting, alone = Setting("mirror", 3, 3, 8, "draft"), Setting("sd", 3, 0)
+
+    def believed(usual):
+        """After windows of which so much held, and a few of which nothing did; and some time later."""
+        beliefs = Beliefs([(0, False)], {(0, False): 0.5}, True)
+        for held in [usual] * 100 + [0] * 15:
+            beliefs.stepped(Stepped(setting, 3, held, target=1.0, whole=1.0, source="hit", by="hit"))
+        hard = beliefs.of(setting).alive(1)[0]
+        for _ in range(8):
+            if without == "plained":
+                beliefs.plained(40, [])
+            elif without == "alone":
+                for _ in range(40):
+                    beliefs.stepped(Stepped(alone, 3, 0, target=1.0, whole=1.0, source="lookup", by="lookup"))
+            else:
+                beliefs.answered(60)
+        return hard, beliefs.of(setting).alive(1)[0]
+
+    hard, later = believed(2)
+    assert hard < 0.72
+    assert later > 0.8
+    hard, later = believed(0)
+    assert hard < later < 0.1
+
+
 def test_windows_of_streams_tell_what_the_main_stream_alone_is_worth():
     trust, main = Setting("mirror", 7, 7, 16, "draft", way=(2, False)), Setting("mirror", 7, 7, 16, "draft")
     beliefs = Beliefs([(0, False), (2, False)], {}, False)

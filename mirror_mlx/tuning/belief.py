@@ -18,6 +18,8 @@ from mirror_mlx.tuning.throughput import Setting
 _LONGEST = 16  # proposals of a window, most often
 _ANSWER, _WEIGHT = 512.0, 0.25  # tokens of an answer, before there was one, and how many answers that counts for
 _KEEP = 0.9  # of the answers before, with each newer one
+_WITHOUT = 0.985  # of what was seen of the draft of late, with each token that comes without a window of its
+_ANOTHER = 0.5  # and with each text
 _KINDS = [NormalDist().inv_cdf((at + 0.5) / 8) for at in range(8)]  # of windows: equally many of each
 _Made = tuple[int, int, float]
 """What decides how often a window's proposals hold: streams taken at their word, proposals of its first pass, ease."""
@@ -193,8 +195,9 @@ class Beliefs:
         return tokens / count
 
     def answered(self, tokens: int) -> None:
-        """An answer has ended."""
+        """An answer has ended. The next one may be easier, or harder."""
         self._ease.begins()
+        self._lapsed(_ANOTHER)
         self._answers = _KEEP * self._answers[0] + tokens, _KEEP * self._answers[1] + 1
 
     def sure(self, way: Way) -> Confidence:
@@ -204,7 +207,7 @@ class Beliefs:
     def stepped(self, fact: Stepped) -> None:
         made, self._made = self._made or fact.setting, fact.setting
         if fact.setting.alone:
-            self._lapsed(fact.accepted + 1)
+            self._lapsed(_WITHOUT ** (fact.accepted + 1))
         if not self._drafts or fact.by in ("lookup", "empty"):
             self._proposer.saw(fact.length, fact.accepted)
         others = fact.by in ("lookup", "rest")  # not the draft's, or nobody says of which of its streams they are
@@ -247,13 +250,13 @@ class Beliefs:
 
     def plained(self, tokens: int, offers: Iterable[tuple[int, int]]) -> None:
         """So many were decoded plainly. offers: what a backup would have proposed there, and how much of it held."""
-        self._lapsed(tokens)
+        self._lapsed(_WITHOUT**tokens)
         for length, accepted in offers:
             self._proposer.saw(length, accepted)
 
-    def _lapsed(self, tokens: int) -> None:
-        """So many tokens came without a window of the draft's."""
-        self._main.lapsed(tokens)
+    def _lapsed(self, left: float) -> None:
+        """What was seen of the draft of late says so much of what is to come."""
+        self._main.lapsed(left)
         self._learns()
 
     def _compared(
