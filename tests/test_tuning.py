@@ -9,7 +9,7 @@ import pytest
 import world as worlds
 from hypothesis import given
 from hypothesis import strategies as st
-from world import REACH, World, play
+from world import REACH, Busy, World, play
 
 from mirror_mlx.bench.rollout import Rollout
 from mirror_mlx.tuning import choice
@@ -18,7 +18,7 @@ from mirror_mlx.tuning.costs import Costs, DraftCosts
 from mirror_mlx.tuning.curve import Curve
 from mirror_mlx.tuning.governor import Governor
 from mirror_mlx.tuning.observed import Observed
-from mirror_mlx.tuning.policy import Passed, Probed, Stepped
+from mirror_mlx.tuning.policy import Fixed, Passed, Probed, Stepped
 from mirror_mlx.tuning.tally import Plained
 from mirror_mlx.tuning.throughput import Setting, predict
 
@@ -203,6 +203,22 @@ def test_after_a_load_it_is_soon_as_fast_as_without_one(device, factor, one, alp
     comes, goes = (lambda w: w.load(**{device: factor})), (lambda w: w.load(**{device: 1 / factor}))
     alone, loaded = (sum(after(seed, loads) for seed in range(16)) for loads in ({}, {400: comes, 480: goes}))
     assert loaded < 1.12 * alone
+
+
+def test_devices_that_are_slow_for_a_while_and_texts_that_differ():
+    """A hard text, or a slow second, is no reason to leave the draft out for good."""
+
+    def hits(count):
+        return 0.6 * (1 - 0.6 * max(count, 1) ** -0.7) if count else 0.0
+
+    def played(policy, seed):
+        world = Busy(worlds.costs(20.0, 40.0, 3.0, 0.02, (2, False)), 0.6, hits, 0.08, seed, lookup=0.13)
+        return play(policy or Governor(world.usual, REACH, {(2, False): 0.6}, backup=True), world, 1200, answer=60)[0]
+
+    plain, windows = Fixed(Setting("ar")), Fixed(Setting("mirror", 3, 3, 8, "draft", way=(2, False)))
+    times = [(played(None, seed), played(plain, seed), played(windows, seed)) for seed in range(12)]
+    assert all(ms < 1.03 * alone for ms, alone, _ in times)
+    assert fmean(best / ms for ms, _, best in times) > 0.94
 
 
 def test_text_that_becomes_predictable_brings_speculation_back():

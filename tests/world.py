@@ -2,7 +2,7 @@
 
 import random
 from dataclasses import dataclass, replace
-from math import inf
+from math import exp, inf, log
 
 from mirror_mlx.tuning.choice import Reach
 from mirror_mlx.tuning.costs import Costs, DraftCosts, checked
@@ -44,6 +44,12 @@ class World:
     def answer(self):
         """Tokens of a text."""
         return inf
+
+    def begins(self):
+        """Another text does."""
+
+    def passes(self, ms):
+        """So much time does."""
 
     def filled(self):
         """The share of steps in which it has one."""
@@ -147,19 +153,62 @@ class World:
         return Stepped(setting, 0, 0, target=target, whole=target + jit, source="jit")
 
 
-def play(policy, world, tokens, events=None):
-    """Decode so many tokens; events: token → what happens to the world then. Returns ms, and what was done by token."""
-    done, ms, said, events = 0, 0.0, [], dict(events or {})
+@dataclass
+class Busy(World):
+    """Where devices are slow for a while, each for itself, by chance; and one text is harder than another.
+
+    slow    times as long as else everything takes then; often: in what share of the time; lasts: ms, on average
+    spread  of texts, in log odds of a proposal's holding
+    """
+
+    slow: float = 1.8
+    often: float = 0.7
+    lasts: float = 300.0
+    spread: float = 1.0
+
+    def __post_init__(self):
+        super().__post_init__()
+        self.usual, self.odds = self.costs, log(self.alpha / (1 - self.alpha))
+        self.factors, self.left = [1.0, 1.0], [0.0, 0.0]
+        self.passes(0.0)
+        self.begins()
+
+    def begins(self):
+        self.alpha = 1 / (1 + exp(-self.rng.gauss(self.odds, self.spread)))
+
+    def passes(self, ms):
+        for device in (0, 1):
+            self.left[device] -= ms
+            while self.left[device] <= 0:
+                self.factors[device] = self.slow if self.rng.random() < self.often else 1.0
+                self.left[device] += self.rng.expovariate(1 / self.lasts)
+        self.costs = self.usual
+        self.load(*self.factors)
+
+
+def plainly(world, tokens, slowed=1.0):
+    """What so many tokens take then, ms."""
+    ms = 0.0
+    for _ in range(tokens):
+        took = slowed * world.costs.plain * world.jitter()
+        world.passes(took)
+        ms += took
+    return ms
+
+
+def play(policy, world, tokens, events=None, answer=inf):
+    """Decode so many tokens; events: token → what happens to the world then; answer: tokens of a text. Returns ms, and
+    what was done by token."""
+    done, ms, said, events, texts = 0, 0.0, [], dict(events or {}), 0
     parked = False
     while done < tokens:
         for at in [at for at in events if at <= done]:
             events.pop(at)(world)
         ask = policy.ask()
         if ask.plain:
-            count = min(ask.plain, tokens - done)
+            count = int(min(ask.plain, tokens - done, answer - done % answer))
             beside = world.probing(ask.probe, count)
-            alone = sum(world.costs.plain * world.jitter() for _ in range(count - beside))
-            slowed = sum(world.hindered * world.costs.plain * world.jitter() for _ in range(beside))
+            alone, slowed = plainly(world, count - beside), plainly(world, beside, world.hindered)
             took = alone + slowed
             policy.plained(Plained(count - beside, alone, beside, slowed, world.offers(count)))
             if ask.probe is not None and ask.probe.mode != "ar":
@@ -177,7 +226,12 @@ def play(policy, world, tokens, events=None):
             policy.stepped(fact)
             if world.kills and world.steps % world.kills == 0:
                 policy.failed()
+            world.passes(took)
         parked = ask.plain > 0 and ask.setting.mode == "ar"  # amid speculation a window is asked for beside the text
         done, ms = done + count, ms + took
         said += [(ask.setting if not ask.plain else Setting("ar"), took / count)] * count
+        if done // answer > texts:
+            texts = done // answer
+            policy.answered(answer)
+            world.begins()
     return ms, said
