@@ -199,7 +199,7 @@ def plainly(world, tokens, slowed=1.0):
 def play(policy, world, tokens, events=None, answer=inf):
     """Decode so many tokens; events: token → what happens to the world then; answer: tokens of a text. Returns ms, and
     what was done by token."""
-    done, ms, said, events, texts = 0, 0.0, [], dict(events or {}), 0
+    done, ms, said, events = 0, 0.0, [], dict(events or {})
     parked = False
     while done < tokens:
         for at in [at for at in events if at <= done]:
@@ -230,8 +230,7 @@ def play(policy, world, tokens, events=None, answer=inf):
         parked = ask.plain > 0 and ask.setting.mode == "ar"  # amid speculation a window is asked for beside the text
         done, ms = done + count, ms + took
         said += [(ask.setting if not ask.plain else Setting("ar"), took / count)] * count
-        if done // answer > texts:
-            texts = done // answer
+        if done // answer > (done - count) // answer:
             policy.answered(answer)
             world.begins()
     return ms, said

@@ -62,6 +62,27 @@ def _agreement(share: float, streams: int) -> float:
     return inverse(lambda rate: sum(alive([rate], streams)), share * streams, share, highest, halvings=20)
 
 
+class _Count:
+    """Of so many that were tried so many held, as far as that is not long past."""
+
+    __slots__ = ("held", "tried")
+
+    def __init__(self, held: float = 0.0, tried: float = 0.0) -> None:
+        self.held, self.tried = held, tried
+
+    def saw(self, held: float, keep: float) -> None:
+        """One more. keep: of those before it."""
+        self.held, self.tried = keep * self.held + held, keep * self.tried + 1
+
+    def faded(self, keep: float) -> None:
+        """They are longer past."""
+        self.held, self.tried = keep * self.held, keep * self.tried
+
+    def rate(self, usual: float, weight: float) -> float:
+        """How often one holds. usual: what is believed of others, and counts for so many."""
+        return (self.held + weight * usual) / (self.tried + weight)
+
+
 class Acceptance:
     """How often a proposal holds, by its place in the window, given that those before it did.
 
@@ -94,10 +115,9 @@ class Acceptance:
 
     def __init__(self, prior: float = 0.6, weight: float = 4.0, keep: float = KEEP) -> None:
         self._keep = keep
-        self._all = (prior * weight, weight)
-        self._held: list[float] = []  # of late
-        self._tried: list[float] = []
-        self._ever: list[tuple[float, float]] = []  # the same for longer
+        self._all = _Count(prior * weight, weight)
+        self._late: list[_Count] = []  # by place
+        self._ever: list[_Count] = []  # the same for longer
 
     def saw(self, length: int, accepted: int, beyond: float | None = None) -> None:
         """A window of `length` proposals was verified. beyond: how likely the next one was to hold, which was cut off;
@@ -109,38 +129,33 @@ class Acceptance:
     def faded(self, length: int) -> None:
         """A window of so many proposals says nothing of places beyond, of which it is long past what was seen: who has
         had bad luck there tries again some time."""
-        for place in range(length + 1, len(self._tried)):
-            self._held[place] *= self._KEEP_UNSEEN
-            self._tried[place] *= self._KEEP_UNSEEN
-            self._ever[place] = self._KEEP_UNSEEN * self._ever[place][0], self._KEEP_UNSEEN * self._ever[place][1]
+        for count in (*self._late[length + 1 :], *self._ever[length + 1 :]):
+            count.faded(self._KEEP_UNSEEN)
 
     def lapsed(self, left: float) -> None:
         """What was seen of late says so much of what is to come: a share."""
-        self._held = [left * held for held in self._held]
-        self._tried = [left * tried for tried in self._tried]
+        for count in self._late:
+            count.faded(left)
 
     def counted(self, place: int, held: float) -> None:
         """A proposal at this place, which verification came to or would have come to."""
-        while place >= len(self._held):
-            self._held.append(0.0)
-            self._tried.append(0.0)
-            self._ever.append((0.0, 0.0))
-        self._held[place] = self._keep * self._held[place] + held
-        self._tried[place] = self._keep * self._tried[place] + 1
-        ever_held, ever_tried = self._ever[place]
-        self._ever[place] = self._KEEP_LONG * ever_held + held, self._KEEP_LONG * ever_tried + 1
-        self._all = self._KEEP_ALL * self._all[0] + held, self._KEEP_ALL * self._all[1] + 1
+        while place >= len(self._late):
+            self._late.append(_Count())
+            self._ever.append(_Count())
+        self._late[place].saw(held, self._keep)
+        self._ever[place].saw(held, self._KEEP_LONG)
+        self._all.saw(held, self._KEEP_ALL)
 
     def rate(self, place: int) -> float:
         return self.rates(place + 1)[-1]
 
     def rates(self, count: int) -> list[float]:
         """Of the first `count` places."""
-        long = usual = self._all[0] / self._all[1]
+        long = usual = self._all.held / self._all.tried
         found = []
-        for held, tried, ever in zip(self._held[:count], self._tried[:count], self._ever[:count], strict=True):
-            long = (ever[0] + self._WEIGHT * (long + usual) / 2) / (ever[1] + self._WEIGHT)
-            found.append((held + self._LONG * long) / (tried + self._LONG))
+        for late, ever in zip(self._late[:count], self._ever[:count], strict=True):
+            long = ever.rate((long + usual) / 2, self._WEIGHT)
+            found.append(late.rate(long, self._LONG))
         return found + [found[-1] if found else usual] * (count - len(found))
 
     def alive(self, count: int) -> list[float]:
