@@ -16,7 +16,7 @@ from mirror_mlx.target import Target
 from mirror_mlx.trace import Span, Trace, clock
 from mirror_mlx.tuning.costs import SAME, DraftCosts, Way, checked
 from mirror_mlx.tuning.curve import Curve
-from mirror_mlx.tuning.tally import usual
+from mirror_mlx.tuning.tally import undisturbed, usual
 from mirror_mlx.tuning.throughput import Setting
 
 _PATIENCE = 2.0  # seconds for two of the draft's passes; one that takes longer is of no use, and need not be known
@@ -25,6 +25,7 @@ _ROLLED = 2  # steps alone, with all roots and with parts of them, each time
 _PARTS = (1, 2, 4)  # of how many equal ones: what a pass takes begins to grow with its branches somewhere
 _WAITED = 3  # proposals that the target waits for, as in decoding: who has been idle for so long finds caches cold
 _WORK = ("glue", "pass")  # of the draft's, in a step
+_ALIKE = 3  # times as much the target hinders some work as it does any, before it was seen
 _POSITIONS = 8  # where the draft's proposals are compared with the target's text
 
 
@@ -67,14 +68,16 @@ class Drafted:
         self._glue: list[float] = []
         self._joint: list[float] = []
         self._alone: dict[float, list[float]] = {}  # passes, by what they have to do
-        self._hindered: dict[float, list[float]] = {}  # glue and passes beside the target ÷ alone, by the same
+        self._hindered: dict[float, list[float]] = {}  # glue and passes beside the target ÷ alone then, by the same
         self._windows: list[Window] = []
 
-    def turn(self) -> None:
+    def turn(self) -> Sequence[Pass]:
         """The draft has its turn, and the target waits for a window. Raises FailedError."""
         self._draft.use(*self._way)
         trace, tokens, plan = Trace(), self._tokens, replace(self._plan(()), late=_WAITED)
-        self._ended(self._started(trace, tokens[:-1], plan), tokens[-1])
+        ticket = self._started(trace, tokens[:-1], plan)
+        self._ended(ticket, tokens[-1])
+        return ticket.passes
 
     def measure(self) -> None:
         """Passes, alone and beside the target; more of them each time. Raises FailedError, as `holds` does."""
@@ -101,8 +104,12 @@ class Drafted:
             for roots in sorted({*counts, 1}, reverse=True):
                 self.turn()  # who comes after the draft finds caches cold
                 ((_, alone),) = steps(self._target, text, self._length, 1)
-                self.turn()
-                self.slower.append(self._rolled(roots, beside=text) / alone)
+                before = self.turn()
+                took, hindered = self._rolled(roots, beside=text)
+                self.slower.append(took / alone)
+                slow = self._slow([*before, *self.turn()])
+                for load, ratio in hindered:
+                    self._hindered.setdefault(load, []).append(ratio / slow)
 
     def holds(self, said: Sequence[int], first: int) -> float:
         """The share of proposals that are what the target said: `said` from `first` on."""
@@ -138,10 +145,16 @@ class Drafted:
         )  # fmt: skip
 
     def _slower(self) -> Curve:
-        """What that takes beside the target ÷ alone."""
+        """What that takes beside the target ÷ alone; where that was seen seldom, much as it is otherwise."""
         if not self._hindered:
             return SAME
-        return Curve.through(((load, max(1.0, usual(times))) for load, times in self._hindered.items()), level=True)
+        everywhere = usual([ratio for seen in self._hindered.values() for ratio in seen])
+        return Curve.through(
+            (
+                (load, max(1.0, (undisturbed(seen) + _ALIKE * everywhere) / (len(seen) + _ALIKE)))
+                for load, seen in self._hindered.items()
+            ), level=True,
+        )  # fmt: skip
 
     def _by_rows(self, ms: float, one: Curve) -> Curve:
         """Of what takes so long with the rows of a window, and with one row what a pass takes, or less."""
@@ -180,9 +193,12 @@ class Drafted:
             late=1 if roots else None, beyond=tuple(window[-1:]) * known,
         )  # fmt: skip
 
-    def _rolled(self, roots: int, beside: list[int] | None = None, expects: bool = False) -> float:
+    def _rolled(
+        self, roots: int, beside: list[int] | None = None, expects: bool = False
+    ) -> tuple[float, list[tuple[float, float]]]:
         """A step: glue, two passes over the branches of so many roots, a window after a miss. beside: what the target
-        goes on with meanwhile; returns what that takes, ms. expects: as in `_plan`."""
+        goes on with meanwhile; returns what that takes, ms, and the draft's work in that time ÷ what it usually takes
+        alone, by what there was to do. expects: as in `_plan`."""
         trace, tokens = Trace(), self._tokens
         plan = self._plan([tokens[-1]] * self._length, roots, expects)
         ticket = self._started(trace, tokens, plan, ready=beside is not None)
@@ -200,20 +216,27 @@ class Drafted:
             self._joint += [one.ns / 1e6 for one in ticket.passes if one.rows > 1]
         else:
             self.starts += [(span.start - ticket.began) / 1e6 for span in trace.spans if span.name in _WORK][:1]
-            self._compare(trace, ticket, began, ended)
-        return took
+        return took, self._compared(trace, ticket, began, ended)
 
-    def _compare(self, trace: Trace, ticket: Ticket, began: int, ended: int) -> None:
-        """With what they take alone, all that was done in the target's time, most of it at least."""
+    def _slow(self, made: Sequence[Pass]) -> float:
+        """What these passes took alone ÷ what such passes usually take."""
+        alone, counted = self._passes(), [one for one in made if one.rows <= 1]
+        usually = sum(alone.at(self._load(one)) for one in counted)
+        return sum(one.ns for one in counted) / 1e6 / usually if counted else 1.0
+
+    def _compared(self, trace: Trace, ticket: Ticket, began: int, ended: int) -> list[tuple[float, float]]:
+        """All that was done in that time, most of it at least: what there was to do, and how many times as long as
+        usually alone it took."""
         alone = self._passes()
         done = [(self._rows(), usual(self._glue), one.start, one.end) for one in trace.spans if one.name == "glue"]
         for made in ticket.passes:
             if made.rows <= 1:
                 load = self._load(made)
                 done.append((load, alone.at(load), made.began, made.began + made.ns))
-        for load, usually, start, end in done:
-            if began < (start + end) / 2 < ended:
-                self._hindered.setdefault(load, []).append((end - start) / 1e6 / usually)
+        return [
+            (load, (end - start) / 1e6 / usually)
+            for load, usually, start, end in done if began < (start + end) / 2 < ended
+        ]  # fmt: skip
 
     def _window(self, text: Sequence[int]) -> Window:
         """What the draft proposes after `text`, while the target waits."""

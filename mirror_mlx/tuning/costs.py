@@ -1,7 +1,7 @@
 """What the devices take, as calibration found it. Pure: plain data, to JSON and back."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any
 
@@ -69,6 +69,11 @@ class DraftCosts:
             of[0].width, Curve.mean([one.slower for one in of]), Curve.mean(joint) if joint else None,
             of[0].checks,
         )  # fmt: skip
+
+    def scaled(self, by: float) -> "DraftCosts":
+        """On a device that takes so many times as long."""
+        joint = None if self.joint is None else self.joint.scaled(by)
+        return replace(self, glue=self.glue.scaled(by), one=self.one.scaled(by), joint=joint)
 
     def passes(self, length: int, window: int | None = None) -> float:
         """See `passes.passes`."""

@@ -50,10 +50,10 @@ class Observed:
         base, slow = self._base, self._draft.value
         drafts = {
             way: replace(
-                draft, glue=self._glues[way].curve.scaled(slow), one=self._ones[way].curve.scaled(slow),
+                draft, glue=self._glues[way].curve, one=self._ones[way].curve,
+                joint=self._joints[way].curve if way in self._joints else None,
                 tokens=self._tokens(way), slower=self._beside(way),
-                joint=self._joints[way].curve.scaled(slow) if way in self._joints else None,
-            ) for way, draft in base.drafts.items()
+            ).scaled(slow) for way, draft in base.drafts.items()
         }  # fmt: skip
         slow = self._target.value
         self.costs = replace(
@@ -106,16 +106,19 @@ class Observed:
         self._target.saw(ratio)
 
     def during(self, fact: Stepped) -> Costs:
-        """What everything took in a step whose target's part is known: `costs`, but for that."""
-        return replace(self.costs, verify=Curve.of({1: fact.target}), tap=0.0, slower=1.0, more={})
+        """What everything took in a step whose target's part is known, and the draft's passes: `costs`, but for that. A
+        device that was slow just then is no reason to expect more of such steps than their parts."""
+        drafts, way = self.costs.drafts, fact.setting.way
+        if fact.passed and way in drafts:
+            usually = sum(self._usual(way, passed)[2] for passed in fact.passed) * self._draft.value
+            by = sum(passed.ms for passed in fact.passed) / usually
+            drafts = {**drafts, way: drafts[way].scaled(by)}
+        return replace(self.costs, verify=Curve.of({1: fact.target}), tap=0.0, slower=1.0, more={}, drafts=drafts)
 
     def serial(self, fact: Stepped) -> float:
-        """What the parts of a step in turns come to. The draft ends its window where the text is hard: that makes the
-        step short, and brings few tokens as well, and is no reason to expect another time of the same windows."""
-        draft = self.costs.drafts.get(fact.setting.way)
-        if draft is None or not fact.passed:
-            return fact.target
-        return fact.target + draft.waited(len(fact.passed), fact.accepted + 1) + self.costs.exchange
+        """What the parts of a step in turns come to."""
+        made = sum(passed.ms for passed in fact.passed)
+        return fact.target + (made + self.costs.exchange if made else 0.0)
 
     def prepared(self, fact: Stepped, share: float) -> None:
         """Whether there was something for the outcome of a step, where `during` says how often there is."""
@@ -132,7 +135,7 @@ class Observed:
         mode, *_ = kind = fact.setting.kind
         now = self._modes.setdefault(mode, Excess()), self._steps.setdefault(kind, Excess())
         for seen in now:
-            seen.saw((fact.whole - fact.waited) / max(expected, 1e-9))
+            seen.saw(fact.whole - fact.waited, max(expected, 1e-9))
         usual = now[0].value(1.0)
         for other, seen in self._modes.items():
             if other != mode:
@@ -145,15 +148,10 @@ class Observed:
         """The draft's passes of a step. As with the target: whether so many branches take longer than was calibrated,
         or everything does, is not said by one step alone, but by others. What the target hinders is said by steps that
         have passes beside it and others."""
-        one, glue, slower = self._ones[way], self._glues[way], self._beside(way)
         before, all_of_them = self._draft.value, 0.0
         offs: dict[bool, list[float]] = {True: [], False: []}
         for passed in made:
-            parts = [(one, passed.branches), (glue, passed.rows)] if passed.rows else [(one, passed.branches)]
-            if passed.rows and passed.branches <= 1 and way in self._joints:
-                parts = [(self._joints[way], passed.rows)]
-            shape, count = max(parts, key=lambda part: part[0].curve.at(part[1]))
-            expected = max(shape.curve.at(count), 1e-9) * (slower.at(passed.branches) if passed.beside else 1.0)
+            shape, count, expected = self._usual(way, passed)
             all_of_them += expected
             off = passed.ms / expected
             shape.saw(count, off / before, 1 / len(made))
@@ -162,6 +160,16 @@ class Observed:
             usual = fmean(passed.branches for passed in made if passed.beside)
             self._besides[way].saw(usual, fmean(offs[True]) / max(fmean(offs[False]), 1e-9), 0.5)
         self._draft.saw(sum(passed.ms for passed in made) / all_of_them)
+
+    def _usual(self, way: Way, passed: Passed) -> tuple[Shape, float, float]:
+        """What such a pass takes while the device is as fast as it was calibrated, ms, and where that is from."""
+        one, glue = self._ones[way], self._glues[way]
+        parts = [(one, passed.branches), (glue, passed.rows)] if passed.rows else [(one, passed.branches)]
+        if passed.rows and passed.branches <= 1 and way in self._joints:
+            parts = [(self._joints[way], passed.rows)]
+        shape, count = max(parts, key=lambda part: part[0].curve.at(part[1]))
+        slower = self._beside(way).at(passed.branches) if passed.beside else 1.0
+        return shape, count, max(shape.curve.at(count), 1e-9) * slower
 
     def probed(self, way: Way, ms: float) -> bool:
         """One of its passes beside plain decoding, which takes longer there, how much is not calibrated: the first one
