@@ -13,8 +13,8 @@ from mirror_mlx.trace import Trace, clock
 
 class Pass(NamedTuple):
     """Over so many branches, of which it was the first for `fresh` and the second for `second`, and so many of the
-    trunk's rows that no pass had carried. began: when the draft was free for it; ns: until it is free for the next.
-    late: the outcome was known when it began."""
+    trunk's rows that no pass had carried; over these alone: glue. began: when the draft was free for it; ns: until it
+    is free for the next. late: the outcome was known when it began."""
 
     branches: int
     fresh: int

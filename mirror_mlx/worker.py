@@ -182,9 +182,12 @@ class Worker:
                 round_.joined(named, action.root, _checked_proposals(proposed), *_besides(draft))
                 ticket.passes.append(Pass(1, int(not action.after), 0, len(rows), began, clock() - began, False))
             elif isinstance(action, Glue):
+                late = not round_.awaits_outcome
                 with span("draft", "glue", step):
                     found = draft.glue(rows[: action.rows], action.candidates)
                 round_.glued(_checked_candidates(found, plan.window))
+                if action.candidates:
+                    ticket.passes.append(Pass(0, 0, 0, action.rows, began, clock() - began, late))
                 pending = 0 if action.candidates else action.rows
             elif isinstance(action, Expand):
                 draft.expand(action.roots)

@@ -13,7 +13,7 @@ from mirror_mlx.rendezvous import Rendezvous
 from mirror_mlx.rounds import Plan
 from mirror_mlx.sampling import Sampler, Sampling
 from mirror_mlx.target import Target
-from mirror_mlx.trace import Span, Trace, clock
+from mirror_mlx.trace import Trace, clock
 from mirror_mlx.tuning.costs import SAME, DraftCosts, Way, checked
 from mirror_mlx.tuning.curve import Curve
 from mirror_mlx.tuning.tally import undisturbed, usual
@@ -22,6 +22,7 @@ from mirror_mlx.tuning.throughput import Setting
 _PATIENCE = 2.0  # seconds for two of the draft's passes; one that takes longer is of no use, and need not be known
 _BUDGET = 1.4  # seconds for each way in which the draft proposes, after which no more is begun
 _ROLLED = 2  # steps alone, with all roots and with parts of them, each time
+_SINGLE = 2  # others with one, each time: what most passes are over, where the target waits
 _PARTS = (1, 2, 4)  # of how many equal ones: what a pass takes begins to grow with its branches somewhere
 _WAITED = 3  # proposals that the target waits for, as in decoding: who has been idle for so long finds caches cold
 _WORK = ("glue", "pass")  # of the draft's, in a step
@@ -96,16 +97,17 @@ class Drafted:
         for _ in range(_ROLLED):
             for roots in counts:
                 self._rolled(roots)
-            self._rolled(counts[0], expects=True)
+            for _ in range(_SINGLE):
+                self._rolled(1, expects=True)
         if self._in_time:
             text = list(self._tokens)
             self._target.prefill(text[:-1], Sampler(self._sampling))
             list(steps(self._target, text, self._length, 1))  # which has the end of the prompt to do as well
-            for roots in sorted({*counts, 1}, reverse=True):
+            for roots in [*reversed(counts), *[1] * _SINGLE]:
                 self.turn()  # who comes after the draft finds caches cold
                 ((_, alone),) = steps(self._target, text, self._length, 1)
                 before = self.turn()
-                took, hindered = self._rolled(roots, beside=text)
+                took, hindered = self._rolled(roots, beside=text, expects=roots == 1)
                 self.slower.append(took / alone)
                 slow = self._slow([*before, *self.turn()])
                 for load, ratio in hindered:
@@ -206,37 +208,38 @@ class Drafted:
         if beside is not None:
             ((_, took),) = steps(self._target, beside, self._length, 1)
             ended = clock()
-        self._wait(lambda: len(ticket.passes) >= 2 or ticket.round.idle or ticket.reply.done())
+        self._wait(
+            lambda: sum(one.branches > 0 for one in ticket.passes) >= 2 or ticket.round.idle or ticket.reply.done()
+        )
         self.names &= ticket.round.own > 0
         missed = next(t for t in range(self._target.vocab_size) if (0, t) not in ticket.round.cache)
         self._ended(ticket, missed)
         if beside is None:
             self._keep(ticket)
-            self._glue += [_ms(span) for span in trace.spans if span.name == "glue"]
-            self._joint += [one.ns / 1e6 for one in ticket.passes if one.rows > 1]
+            self._glue += [one.ns / 1e6 for one in ticket.passes if not one.branches]
+            self._joint += [one.ns / 1e6 for one in ticket.passes if one.branches and one.rows > 1]
         else:
             self.starts += [(span.start - ticket.began) / 1e6 for span in trace.spans if span.name in _WORK][:1]
-        return took, self._compared(trace, ticket, began, ended)
+        return took, self._compared(ticket, began, ended)
 
     def _slow(self, made: Sequence[Pass]) -> float:
         """What these passes took alone ÷ what such passes usually take."""
-        alone, counted = self._passes(), [one for one in made if one.rows <= 1]
+        alone, counted = self._passes(), [one for one in made if one.branches and one.rows <= 1]
         usually = sum(alone.at(self._load(one)) for one in counted)
         return sum(one.ns for one in counted) / 1e6 / usually if counted else 1.0
 
-    def _compared(self, trace: Trace, ticket: Ticket, began: int, ended: int) -> list[tuple[float, float]]:
+    def _compared(self, ticket: Ticket, began: int, ended: int) -> list[tuple[float, float]]:
         """All that was done in that time, most of it at least: what there was to do, and how many times as long as
         usually alone it took."""
-        alone = self._passes()
-        done = [(self._rows(), usual(self._glue), one.start, one.end) for one in trace.spans if one.name == "glue"]
-        for made in ticket.passes:
-            if made.rows <= 1:
-                load = self._load(made)
-                done.append((load, alone.at(load), made.began, made.began + made.ns))
-        return [
-            (load, (end - start) / 1e6 / usually)
-            for load, usually, start, end in done if began < (start + end) / 2 < ended
-        ]  # fmt: skip
+        alone, found = self._passes(), []
+        for one in ticket.passes:
+            load, alike = self._load(one), self._joint if one.branches else self._glue
+            usually = alone.at(load)
+            if one.rows > 1:
+                load, usually = self._rows(), usual(alike) if alike else 0.0
+            if usually and began < one.began + one.ns / 2 < ended:
+                found.append((load, one.ns / 1e6 / usually))
+        return found
 
     def _window(self, text: Sequence[int]) -> Window:
         """What the draft proposes after `text`, while the target waits."""
@@ -245,8 +248,7 @@ class Drafted:
         asked = clock()
         window = self._ended(ticket, text[-1])
         waited = (clock() - asked) / 1e6
-        work = sum(made.ns for made in ticket.passes) / 1e6 + sum(_ms(one) for one in trace.spans if one.name == "glue")
-        self.exchanges.append(max(0.0, waited - work))
+        self.exchanges.append(max(0.0, waited - sum(one.ns for one in ticket.passes) / 1e6))
         self._keep(ticket)
         return window
 
@@ -270,7 +272,7 @@ class Drafted:
     def _keep(self, ticket: Ticket) -> None:
         """What its passes took, alone."""
         for one in ticket.passes:
-            if one.rows <= 1:
+            if one.branches and one.rows <= 1:
                 self._alone.setdefault(self._load(one), []).append(one.ns / 1e6)
 
     def _load(self, one: Pass) -> float:
@@ -293,7 +295,3 @@ class Drafted:
     def _check(self) -> None:
         if self._draft.fault is not None:
             raise FailedError(str(self._draft.fault))
-
-
-def _ms(span: Span) -> float:
-    return (span.end - span.start) / 1e6

@@ -8,6 +8,7 @@ from statistics import NormalDist, fmean
 from mirror_mlx.messages import PREDICTORS, Predictor, first_pass
 from mirror_mlx.tuning.apart import Apart, shift
 from mirror_mlx.tuning.costs import Way, trusted
+from mirror_mlx.tuning.drift import Often
 from mirror_mlx.tuning.ease import Ease, eased
 from mirror_mlx.tuning.policy import Probed, Stepped
 from mirror_mlx.tuning.ranks import Ranks
@@ -113,14 +114,14 @@ class Beliefs:
         self._apart = {trusted(way): Apart() for way in (*ways, (0, False))}
         self._sure = {trusted(way): Confidence() for way in (*ways, (0, False))}
         self._ranks: dict[Predictor, Ranks] = {predictor: Ranks() for predictor in PREDICTORS}
-        self._guessed = {way: Acceptance(min(0.95, _HOPE * usual)) for way in ways}
+        self._guessed = {way: Often() for way in ways}  # after a whole window, beside one more proposal of it
         self._proposer = _Proposer(backup)
         self._answers = (_WEIGHT * _ANSWER, _WEIGHT)  # tokens in all, and how many
         self._made: Setting | None = None  # what the next window was asked for with, if it came from a step
 
     def of(self, setting: Setting, ease: float = 0.0) -> Believed:
         """ease: of the text, beside what it is on the whole."""
-        hits, guesses = self._ranks[setting.predictor].hits, partial(self._guesses, setting.way)
+        hits, guesses = self._ranks[setting.predictor].hits, partial(self._guesses, setting.way, setting.length)
         if ease:  # what is easy to propose is easy to foresee
             hits, guesses = partial(_eased, hits, ease), partial(_eased, guesses, ease)
         windows = partial(self._windows, setting, ease)
@@ -187,8 +188,13 @@ class Beliefs:
         """How likely the first proposal was to hold that was cut off a window; None: none was."""
         return self.sure(way).worth(confidences[length]) if length < len(confidences) else None
 
-    def _guesses(self, way: Way) -> float:
-        return self._guessed[way].rate(0) if way in self._guessed else 0.0
+    def _guesses(self, way: Way, length: int) -> float:
+        """It is what the draft would propose next: what is not known of it is known of proposals."""
+        return min(1.0, self._guessed[way].value * self._next(way, length)) if way in self._guessed else 0.0
+
+    def _next(self, way: Way, length: int) -> float:
+        """How often one more proposal of a window of this length would hold."""
+        return self._rates(way, length, length + 1)[length]
 
     def _answer(self) -> float:
         tokens, count = self._answers
@@ -220,7 +226,7 @@ class Beliefs:
             self._learns()
             self._streams[streams].checked(*fact.checked)
         if fact.guessed is not None and made.way in self._guessed and fact.length == made.length:
-            self._guessed[made.way].counted(0, float(fact.guessed))
+            self._guessed[made.way].saw(fact.guessed, self._next(made.way, made.length))
         if fact.opened:
             self._named(fact)
 

@@ -26,6 +26,12 @@ def checked(way: Way) -> int:
     return streams if exact else 0
 
 
+def carried(way: Way, rows: int) -> float:
+    """What so many rows of a window are to a pass, in branches that have had several: rows have no streams."""
+    streams, exact = way
+    return rows / ((1 + streams) ** 2 if exact else 1 + 2 * streams)
+
+
 SAME = Curve.through({1: 1.0}, level=True)
 """A factor on whatever there is to do that changes nothing."""
 _FAR = 1e4  # branches, more than any pass has

@@ -116,7 +116,8 @@ class Timetable:
         setting = fact.setting
         one = self._passes.setdefault(setting.way, _Timed())
         for passed in fact.passed:
-            one.saw(passed.branches + setting.carried(passed.rows), passed.ms)
+            if passed.branches:
+                one.saw(passed.branches + setting.carried(passed.rows), passed.ms)
         if fact.checked[0]:
             self._brought.setdefault(setting.way, Brought()).saw(*fact.checked)
         if setting.mode == "mirror" and not fact.opening:

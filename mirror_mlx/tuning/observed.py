@@ -8,7 +8,7 @@ from math import inf, sqrt
 from statistics import fmean
 
 from mirror_mlx.messages import HITS, PREDICTORS
-from mirror_mlx.tuning.costs import Costs, Kind, Way
+from mirror_mlx.tuning.costs import Costs, Kind, Way, carried
 from mirror_mlx.tuning.curve import Curve
 from mirror_mlx.tuning.drift import Excess, Often, Ratio, Shape
 from mirror_mlx.tuning.policy import Passed, Stepped
@@ -157,18 +157,19 @@ class Observed:
             shape.saw(count, off / before, 1 / len(made))
             offs[passed.beside].append(off)
         if offs[True] and offs[False]:
-            usual = fmean(passed.branches for passed in made if passed.beside)
+            usual = fmean(_load(way, passed) for passed in made if passed.beside)
             self._besides[way].saw(usual, fmean(offs[True]) / max(fmean(offs[False]), 1e-9), 0.5)
         self._draft.saw(sum(passed.ms for passed in made) / all_of_them)
 
     def _usual(self, way: Way, passed: Passed) -> tuple[Shape, float, float]:
         """What such a pass takes while the device is as fast as it was calibrated, ms, and where that is from."""
-        one, glue = self._ones[way], self._glues[way]
-        parts = [(one, passed.branches), (glue, passed.rows)] if passed.rows else [(one, passed.branches)]
-        if passed.rows and passed.branches <= 1 and way in self._joints:
+        parts: list[tuple[Shape, float]] = [(self._ones[way], passed.branches)] if passed.branches else []
+        if passed.beside and passed.rows and 0 < passed.branches <= 1 and way in self._joints:
             parts = [(self._joints[way], passed.rows)]
+        elif passed.rows:
+            parts.append((self._glues[way], passed.rows))
         shape, count = max(parts, key=lambda part: part[0].curve.at(part[1]))
-        slower = self._beside(way).at(passed.branches) if passed.beside else 1.0
+        slower = self._beside(way).at(_load(way, passed)) if passed.beside else 1.0
         return shape, count, max(shape.curve.at(count), 1e-9) * slower
 
     def probed(self, way: Way, ms: float) -> bool:
@@ -222,3 +223,8 @@ class Observed:
             seen.faded(0.5, 1.0)
         for prepared in self._reached.values():
             prepared.faded(0.5)
+
+
+def _load(way: Way, passed: Passed) -> float:
+    """By which the target hinders a pass: what there is to do, in branches."""
+    return carried(way, passed.rows) if passed.rows else passed.branches

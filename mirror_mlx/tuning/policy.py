@@ -76,7 +76,7 @@ class Stepped:
 
 class Passed(NamedTuple):
     """One of the draft's passes: ms, over as much as so many branches are, and so many of the window's rows that no
-    pass had carried. beside: the target was at work."""
+    pass had carried; over these alone: glue. beside: the target was at work."""
 
     ms: float
     branches: float

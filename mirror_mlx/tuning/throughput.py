@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple, Protocol
 
 from mirror_mlx.messages import Predictor, first_pass, spare
 from mirror_mlx.tuning.beside import Known, Work, lasting
-from mirror_mlx.tuning.costs import Costs, DraftCosts, Kind, Way
+from mirror_mlx.tuning.costs import Costs, DraftCosts, Kind, Way, carried
 from mirror_mlx.tuning.stopping import Kinds, ends
 
 _FEW = 1e-9  # a share of steps that is none
@@ -63,8 +63,7 @@ class Setting:
 
     def carried(self, rows: int) -> float:
         """The same for so many rows of a window, which have no streams."""
-        streams, exact = self.way
-        return rows / ((1 + streams) ** 2 if exact else 1 + 2 * streams)
+        return carried(self.way, rows)
 
     @property
     def own(self) -> int:
