@@ -34,6 +34,7 @@ class World:
     kills: int = 0  # each so many steps the draft dies; 0: never
     hindered: float = 1.0  # plain decoding beside a busy draft ÷ alone
     lookup: float | None = None
+    tried = 1000  # windows that all this is from, see `throughput.Belief`
     bias: object = staticmethod(lambda setting: 1.0)  # what a step takes ÷ what the throughput model makes of it
 
     def __post_init__(self):

@@ -35,6 +35,8 @@ class Chance:
     guess  see `throughput.Belief.guessed`
     """
 
+    tried = 0
+
     def __init__(
         self, rates: Sequence[float], hits: Callable[[float], float] = lambda count: 0.0, guess: float = 1.0
     ) -> None:
@@ -73,7 +75,7 @@ class Expected(Chance):
 
 class Believed:
     """A `throughput.Belief`: acceptance, hits under one predictor, what is proposed without a model, and how long an
-    answer is."""
+    answer is. tried: windows of the draft's that this is from."""
 
     def __init__(
         self,
@@ -83,9 +85,10 @@ class Believed:
         answer: Callable[[], float],
         guessed: Callable[[], float],
         windows: Callable[[int], Kinds],
+        tried: int,
     ) -> None:
         self.alive, self.hits, self.answer, self.guessed, self.windows = alive, hits, answer, guessed, windows
-        self.filled = proposer.filled
+        self.tried, self.filled = tried, proposer.filled
         self.backup = proposer.backup
 
 
@@ -117,6 +120,7 @@ class Beliefs:
         self._guessed = {way: Often() for way in ways}  # after a whole window, beside one more proposal of it
         self._proposer = _Proposer(backup)
         self._answers = (_WEIGHT * _ANSWER, _WEIGHT)  # tokens in all, and how many
+        self._tried = 0  # windows of the draft's that were compared
         self._made: Setting | None = None  # what the next window was asked for with, if it came from a step
 
     def of(self, setting: Setting, ease: float = 0.0) -> Believed:
@@ -125,7 +129,9 @@ class Beliefs:
         if ease:  # what is easy to propose is easy to foresee
             hits, guesses = partial(_eased, hits, ease), partial(_eased, guesses, ease)
         windows = partial(self._windows, setting, ease)
-        return Believed(partial(self._alive, setting, ease), hits, self._proposer, self._answer, guesses, windows)
+        return Believed(
+            partial(self._alive, setting, ease), hits, self._proposer, self._answer, guesses, windows, self._tried
+        )
 
     def _windows(self, setting: Setting, ease: float, count: int) -> Kinds:
         """What holds on average is as `_alive` has it, whatever windows there are."""
@@ -278,6 +284,7 @@ class Beliefs:
             self._apart[streams].saw(off)
             if beyond is None and length < asked and stopped:
                 beyond = eased(rates[length], off)
+        self._tried += 1
         self._learns()
         if streams in self._streams:
             self._streams[streams].saw(first_pass(asked, 1 + streams), length, accepted, beyond)

@@ -16,6 +16,7 @@ _ROUNDS = 3  # through all factors; after that nothing has been seen to change
 _AT_ONCE = 12  # settings that are looked at beside one verification: what takes longer keeps both devices waiting
 _TAKES = 0.15  # ms to look at one;
 _THINKS = 0.02  # and what share of a step may go into that where it takes longer for it
+_TRIED = 16  # windows of a draft's that have to be compared before it is left out
 _TAP = 0.97  # times the rate that is expected with a tap: more of what it takes is in none of its parts
 
 T = TypeVar("T")
@@ -87,9 +88,12 @@ def search(costs: Costs, reach: Reach, belief: BeliefOf, start: Setting = _PLAIN
     found = []
     for place in places:
         found.append((yield from _climb(costs, reach, known, say, place)))
-    for setting in _without(costs, reach, belief, places[0]) if places else []:
-        yield from say(setting)
-        found.append((setting, known[setting]))
+    # Who is left out is asked seldom: where the draft seems to be of use it has to be known how good it is before.
+    of_use = any(setting.late and said.rate * costs.plain > 1 for setting, said in found)
+    if places and (belief(places[0]).tried >= _TRIED or not of_use):
+        for setting in _without(costs, reach, belief, places[0]):
+            yield from say(setting)
+            found.append((setting, known[setting]))
     yield from say(_PLAIN)
     return max(found, key=lambda pair: _rated(*pair), default=(_PLAIN, known[_PLAIN]))
 

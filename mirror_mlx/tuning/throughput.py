@@ -139,6 +139,10 @@ class Belief(Protocol):
     def hits(self, count: float) -> float:
         """The share of outcomes among the first so many roots."""
 
+    @property
+    def tried(self) -> int:
+        """How many windows of the draft's all this is from."""
+
     def filled(self) -> float:
         """The share of steps for which there is a proposal at all, where no model makes them."""
 

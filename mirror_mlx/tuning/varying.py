@@ -33,13 +33,16 @@ class Varying:
         if self._alike < max(_VARY, self._next) or setting.mode == "ar":
             return None
         self._next = self._alike + _ASK
+        elsewhere = setting.mode == "sd" and self._goes_beside(setting)
+        mode, share = ("mirror", _ELSEWHERE) if elsewhere else (setting.mode, _VARIED)
+        may = share * (self._steps - self._last.get(mode, 0))
+        if self._lost.get(mode, 0.0) > may:  # what is expected takes longer to say
+            return None
         other = self._other(setting, rate)
-        lost = max(rate(setting) / rate(other) - 1, self._lost.get(other.mode, 0.0))
-        share = _VARIED if other.mode == setting.mode else _ELSEWHERE
-        if lost > share * (self._steps - self._last.get(other.mode, 0)):
+        if rate(setting) / rate(other) - 1 > may:
             return None
         self._alike, self._next = 0, 0
-        self._last[other.mode], self._asked = self._steps, other
+        self._last[mode], self._asked = self._steps, other
         return other
 
     def took(self, setting: Setting, lost: float) -> None:
@@ -47,13 +50,23 @@ class Varying:
         if setting == self._asked:
             self._lost[setting.mode] = min(max(0.0, lost), _MOST)
 
+    @property
+    def _turn(self) -> int:
+        return self._steps // _VARY
+
+    def _others(self, setting: Setting) -> list[Predictor]:
+        return [one for one in self._reach.predictors if setting.mode == "sd" or one != setting.predictor]
+
+    def _goes_beside(self, setting: Setting) -> bool:
+        """Whether another predictor has its turn, or in turns the target."""
+        return bool(self._others(setting)) and (self._turn % 4 < 2 if setting.mode == "sd" else self._turn % 8 == 0)
+
     def _other(self, setting: Setting, rate: Callable[[Setting], float]) -> Setting:
-        turn, lengths = self._steps // _VARY, self._reach.lengths()
+        turn, lengths = self._turn, self._reach.lengths()
         if setting.alone:  # what the draft is worth is told by asking it
             setting = replace(setting, late=setting.length)
-        others = [one for one in self._reach.predictors if setting.mode == "sd" or one != setting.predictor]
-        if others and (turn % 4 < 2 if setting.mode == "sd" else turn % 8 == 0):
-            return self._beside(setting, others, rate)
+        if self._goes_beside(setting):
+            return self._beside(setting, self._others(setting), rate)
         if turn % 8 == 4 and (ways := [replace(setting, way=way) for way in self._ways if way != setting.way]):
             return max(ways, key=rate)
         place = lengths.index(setting.length) + (1 if turn % 2 else -1)
