@@ -1,0 +1,73 @@
+"""What steps say of devices, and of a draft, beside what was calibrated."""
+
+import random
+from dataclasses import replace
+
+import pytest
+import world as worlds
+from world import REACH, World
+
+from mirror_mlx.tuning.belief import Beliefs
+from mirror_mlx.tuning.choice import best
+from mirror_mlx.tuning.observed import Observed
+from mirror_mlx.tuning.policy import Passed, Stepped
+from mirror_mlx.tuning.throughput import Setting, predict
+
+WAY = (0, False)
+SETTINGS = [Setting("sd", 5, 5), Setting("mirror", 5, 5, 8, "draft")]
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.mode)
+@pytest.mark.parametrize("seed", range(6))
+def test_a_draft_that_is_slow_now_and_then_is_no_reason_to_expect_more_of_a_step(setting, seed):
+    """Than its parts, which are known for each step: what a step takes is exactly these here."""
+    world, chance = World(worlds.costs(20.0, 60.0), 0.8, seed=seed), random.Random(seed)
+    observed = Observed(world.costs)
+    for _ in range(80):
+        by = 2.0 if chance.random() < 0.5 else 1.0
+        now = World(replace(world.costs, drafts={WAY: world.costs.drafts[WAY].scaled(by)}), 0.8, noise=0.0)
+        fact = now.step(setting)
+        observed.verified(fact)
+        observed.passed(WAY, fact.passed)
+        observed.rescale()
+        said = predict(observed.during(fact), setting, now)
+        parts = observed.serial(fact) if setting.mode == "sd" else said.hit if fact.source == "hit" else said.miss
+        observed.lasted(fact, parts)
+    observed.rescale()
+    assert observed.costs.more[setting.kind] == pytest.approx(1.0, abs=0.02)
+
+
+def test_a_pass_over_a_windows_rows_alone_says_what_that_takes():
+    observed = Observed(worlds.costs(20.0))
+    for _ in range(100):
+        observed.passed(WAY, [Passed(30.0, 0.0, rows=8), Passed(20.0, 1.0)])
+    observed.rescale()
+    draft = observed.costs.drafts[WAY]
+    assert draft.glue.at(8) == pytest.approx(30.0, rel=0.05)
+    assert draft.one.at(1) == pytest.approx(20.0, rel=0.05)
+
+
+def test_what_the_draft_expects_after_a_window_holds_as_its_proposals_do_until_more_is_known():
+    beliefs, setting = Beliefs([WAY], {WAY: 0.4}, backup=False), SETTINGS[1]
+    window = Stepped(SETTINGS[0], 5, 5, target=60.0, whole=100.0, source="jit", by="jit")
+    before = beliefs.of(setting).guessed()
+    for _ in range(60):
+        beliefs.stepped(window)
+    assert before < 0.6
+    assert beliefs.of(setting).guessed() > 0.9
+    for _ in range(60):
+        beliefs.stepped(replace(window, setting=setting, guessed=False))
+    assert beliefs.of(setting).guessed() < 0.2
+
+
+@pytest.mark.parametrize(("tried", "alone"), [(0, False), (15, False), (16, True)])
+def test_a_draft_that_seems_to_be_of_use_is_left_out_once_it_is_known(tried, alone):
+    world = World(worlds.costs(20.0, 60.0), 0.6, lookup=0.9)
+    world.tried = tried
+    assert best(world.costs, REACH, lambda setting: world)[0].alone == alone
+
+
+def test_one_that_is_of_no_use_is_left_out_at_once():
+    world = World(worlds.costs(60.0, 60.0), 0.1, hits=lambda count: 0.0, lookup=0.9)
+    world.tried = 0
+    assert best(world.costs, REACH, lambda setting: world)[0].alone
