@@ -14,7 +14,7 @@ from mirror_mlx.rounds import Plan
 from mirror_mlx.sampling import Sampler, Sampling
 from mirror_mlx.target import Target
 from mirror_mlx.trace import Trace, clock
-from mirror_mlx.tuning.costs import SAME, DraftCosts, Way, checked
+from mirror_mlx.tuning.costs import SAME, DraftCosts, Way, carried, checked
 from mirror_mlx.tuning.curve import Curve
 from mirror_mlx.tuning.tally import undisturbed, usual
 from mirror_mlx.tuning.throughput import Setting
@@ -224,7 +224,7 @@ class Drafted:
 
     def _slow(self, made: Sequence[Pass]) -> float:
         """What these passes took alone ÷ what such passes usually take."""
-        alone, counted = self._passes(), [one for one in made if one.branches and one.rows <= 1]
+        alone, counted = self._passes(), _bare(made)
         usually = sum(alone.at(self._load(one)) for one in counted)
         return sum(one.ns for one in counted) / 1e6 / usually if counted else 1.0
 
@@ -271,9 +271,8 @@ class Drafted:
 
     def _keep(self, ticket: Ticket) -> None:
         """What its passes took, alone."""
-        for one in ticket.passes:
-            if one.branches and one.rows <= 1:
-                self._alone.setdefault(self._load(one), []).append(one.ns / 1e6)
+        for one in _bare(ticket.passes):
+            self._alone.setdefault(self._load(one), []).append(one.ns / 1e6)
 
     def _load(self, one: Pass) -> float:
         """See `Setting.load`, to a tenth. The draft is not told of a length: all streams propose in its first pass."""
@@ -282,7 +281,7 @@ class Drafted:
 
     def _rows(self) -> float:
         """The same of a window's rows."""
-        return round(Setting("mirror", self._length, way=self._way).carried(self._length + 1), 1)
+        return round(carried(self._way, self._length + 1), 1)
 
     def _wait(self, until: Callable[[], bool]) -> None:
         ends = time.perf_counter() + _PATIENCE
@@ -295,3 +294,8 @@ class Drafted:
     def _check(self) -> None:
         if self._draft.fault is not None:
             raise FailedError(str(self._draft.fault))
+
+
+def _bare(made: Sequence[Pass]) -> list[Pass]:
+    """Those over branches, which have no rows of a window to carry."""
+    return [one for one in made if one.branches and one.rows <= 1]

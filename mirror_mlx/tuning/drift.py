@@ -43,12 +43,12 @@ class Ratio:
 
 
 class Excess:
-    """By how much longer something takes than it should, from running sums of what it took and should have taken, and
-    from what is usual where little was seen.
+    """By how much longer something takes than it should, from a running mean of what was seen of it, and from what is
+    usual where little was.
 
     >>> seen = Excess()
     >>> for _ in range(200):
-    ...     seen.saw(12.0, 10.0)
+    ...     seen.saw(1.2)
     >>> round(seen.value(1.0), 2), round(Excess().value(1.1), 2)
     (1.18, 1.1)
     """
@@ -58,26 +58,22 @@ class Excess:
     _FAR = 1.5
 
     def __init__(self) -> None:
-        self._took = self._should = self._count = 0.0
+        self._mean, self._count = 1.0, 0.0
 
-    @property
-    def _ratio(self) -> float:
-        return self._took / self._should if self._should else 1.0
-
-    def saw(self, took: float, should: float) -> None:
-        """One of them, in any unit. What is far off counts for no more than half as much again as before."""
-        usual = self.value(1.0) * should
-        bounded = min(max(took, usual / self._FAR), usual * self._FAR)
+    def saw(self, ratio: float) -> None:
+        """One of them took so many times as long as it should. What is far off counts for no more than half as much
+        again as before."""
+        before = self.value(1.0)
+        bounded = min(max(ratio, before / self._FAR), before * self._FAR)
         self._count = self._KEEP * self._count + 1
-        self._took = self._KEEP * self._took + bounded
-        self._should = self._KEEP * self._should + should
+        self._mean += (bounded - self._mean) / self._count
 
     def faded(self, left: float, usual: float) -> None:
         """What was seen is longer past: so much is left of what it differed by."""
-        self._took = self._should * (usual + left * (self._ratio - usual))
+        self._mean = usual + left * (self._mean - usual)
 
     def value(self, usual: float) -> float:
-        return (self._count * self._ratio + self._WEIGHT * usual) / (self._count + self._WEIGHT)
+        return (self._count * self._mean + self._WEIGHT * usual) / (self._count + self._WEIGHT)
 
 
 class Often:

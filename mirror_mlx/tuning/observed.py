@@ -135,7 +135,7 @@ class Observed:
         mode, *_ = kind = fact.setting.kind
         now = self._modes.setdefault(mode, Excess()), self._steps.setdefault(kind, Excess())
         for seen in now:
-            seen.saw(fact.whole - fact.waited, max(expected, 1e-9))
+            seen.saw((fact.whole - fact.waited) / max(expected, 1e-9))
         usual = now[0].value(1.0)
         for other, seen in self._modes.items():
             if other != mode:
