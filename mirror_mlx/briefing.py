@@ -65,8 +65,8 @@ class Briefing:
         fact = _fact(setting, ticket, note, made, ends, waited)
         if ticket is not None:
             self._fan.saw(fact.length, fact.accepted, ticket.round.rank(note.outcome), self._options.kappa)
-            if self._times is not None:
-                self._times.saw(fact)
+        if self._times is not None:
+            self._times.saw(fact)
         return fact
 
 

@@ -9,7 +9,7 @@ import pytest
 import zoo
 
 from mirror_mlx.bench import lab
-from mirror_mlx.bench.lab import ROW, Cores, Others, Pace, PacedDraft, PacedTarget, wait_until
+from mirror_mlx.bench.lab import ROW, Cores, Kept, Others, Pace, PacedDraft, PacedTarget, wait_until
 from mirror_mlx.draft import Draft, ScriptedDraft
 from mirror_mlx.messages import Root
 from mirror_mlx.sampling import Sampler, Sampling
@@ -44,6 +44,19 @@ def test_a_pace_adds_nothing_to_what_is_slower():
     pace.ns = 0
     with pace:
         pass
+
+
+def test_it_is_told_whether_set_times_are_kept():
+    kept, slow = Kept(), Kept()
+    assert kept.share is None
+    for _ in range(3):
+        with Pace(0.05, kept):
+            pass
+        with Pace(0.001, slow):
+            time.sleep(0.005)
+        with Pace(0.0, slow):  # has none
+            pass
+    assert (kept.share, slow.share) == (1.0, 0.0)
 
 
 class Clock(Pace):

@@ -94,6 +94,19 @@ def test_what_nothing_was_seen_of_is_expected_to_take_what_calibration_says():
     assert times.of(7, SETTING) == seen
 
 
+def test_steps_in_turns_tell_how_fast_the_target_is():
+    """Else the first step beside it, amid others in turns, takes the target to be as calibrated."""
+    costs = worlds.costs(one=15.0, plain=40.0, way=SETTING.way)
+    turns = Setting("sd", 7, 7, way=SETTING.way)
+    usual = costs.verify.at(8) * costs.slower
+    for setting, known in ((turns, 1.4 * usual), (Setting("sd", 7, 0, way=SETTING.way), 0.0)):
+        times = Timetable()
+        times.expect(costs)
+        for _ in range(30):
+            times.saw(Stepped(setting, 7, 2, target=1.4 * usual, whole=90.0, known=known))
+        assert times.of(7, SETTING).at == pytest.approx(1.4 * usual, rel=0.02)
+
+
 def test_less_than_was_ever_seen_is_tried():
     """A draft whose passes have all been wide does not know what a narrow one takes: where that is never tried, all
     remain wide."""

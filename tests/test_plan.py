@@ -96,6 +96,12 @@ def test_the_sweep_has_thirty_settings():
     assert "ar" in FIXED
 
 
+def test_its_set_times_are_longer_where_a_machine_does_not_keep_them():
+    usual, twice = (list(points(Settings(prompts="file", scale=scale))) for scale in (1.0, 2.0))
+    assert [(2 * one.target_ms, 2 * one.pass_ms) for one in usual] == [(one.target_ms, one.pass_ms) for one in twice]
+    assert [one.params for one in usual] == [one.params for one in twice]
+
+
 def test_hostile_drafts_on_a_tiny_pair(capsys, tmp_path, monkeypatch):
     monkeypatch.setattr(auto, "_MOST_S", 0.0)
     folder = models.pair(tmp_path / "pair", says="abcdefghijklmnop.")

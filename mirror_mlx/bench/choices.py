@@ -71,7 +71,8 @@ def sweep_rows(
     fixed setting and of "auto" (`rates`, and `final_rates` of those that were decoded again), how much of
     the best fixed one auto reaches, what it had decided at the end of how many answers (`chosen`), and what the
     throughput model makes of them (`plan`, see `planned.compared`).
-    out: a folder in which each is kept when it is measured."""
+    `kept`, `passes_kept`: the share of the target's forwards and of the draft's passes that were done in their set
+    times. out: a folder in which each is kept when it is measured."""
     return _swept(settings, FIXED, AUTO, points(settings), report, out)
 
 
@@ -197,7 +198,7 @@ def _measured(lab: Lab, asked: Mapping[str, Mapping[str, Any]], report: Callable
             "auto": turns.rate(finals["auto"]), "best_rate": turns.rate(finals[best]), "plain": rates["ar"],
             "rates": rates, "final_rates": {name: turns.rate(of) for name, of in (parts | finals).items()},
             "identical": turns.identical(found, finals, parts),
-            "other_programs_cores": others.cores(),
+            "other_programs_cores": others.cores(), "kept": lab.kept.share, "passes_kept": lab.passes_kept.share,
             "chosen": Counter(answer.setting for answer in finals["auto"]).most_common(),
             **_hybrid(parts), **_hits(found, finals, parts),
             "plan": planned.compared(_decoded(found, engines), Costs.mean(costs)),
@@ -269,10 +270,12 @@ def _decoded(found: Mapping[str, Sequence[Answer]], engines: Mapping[str, Engine
 
 
 def points(settings: Settings) -> Iterator[Settings]:
-    """The sweep: targets × paces of the draft × temperatures × kinds of prompts."""
+    """The sweep: targets × paces of the draft × temperatures × kinds of prompts. Set times are `settings.scale` times
+    as long: for a machine that does not keep them otherwise."""
     kinds = [settings.prompts] if settings.prompts is None else [None, settings.prompts]
     for (size, forward), pace, temp, kind in product(TARGETS, PACES, (0.0, 1.0), kinds):
-        share = settings.held_out if kind else 0.0
+        share, scale = settings.held_out if kind else 0.0, settings.scale
         yield replace(
-            settings, params=size, target_ms=forward, pass_ms=pace, temp=temp, prompts=kind, held_out=share
+            settings, params=size, target_ms=scale * forward, pass_ms=scale * pace, temp=temp, prompts=kind,
+            held_out=share,
         )  # fmt: skip

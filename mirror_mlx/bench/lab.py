@@ -25,25 +25,53 @@ _SPIN = 200_000  # ns before the end of a pass from which its thread no longer t
 _CHUNK = 2048  # prompt tokens in one forward of a draft's prefill
 
 
+class Kept:
+    """How often a device was done in its set time. One that seldom is takes what this machine takes.
+
+    >>> kept = Kept()
+    >>> for ns in (9_000_000, 10_400_000, 12_000_000, 10_000_000):
+    ...     kept.saw(ns, 10_000_000)
+    >>> kept.share
+    0.75
+    """
+
+    _FAR = 1.05  # times the set time
+
+    def __init__(self) -> None:
+        self._count = self._inside = 0
+
+    def saw(self, took: float, ns: float) -> None:
+        """A piece of work took so long by itself, where it was to take so many ns."""
+        self._count += 1
+        self._inside += took <= self._FAR * ns
+
+    @property
+    def share(self) -> float | None:
+        """None: nothing had a set time."""
+        return self._inside / self._count if self._count else None
+
+
 class Pace:
     """Makes each piece of work last at least a set time, as on a device whose pass time is fixed.
 
-    ns  how long a piece lasts; 0: as long as it takes. May be changed between pieces.
+    ns    how long a piece lasts; 0: as long as it takes. May be changed between pieces.
+    kept  is told of each piece
 
     >>> pace = Pace(10e-3)
     >>> with pace:                                                               # doctest: +SKIP
     ...     model(tokens)
     """
 
-    def __init__(self, seconds: float = 0.0) -> None:
+    def __init__(self, seconds: float = 0.0, kept: Kept | None = None) -> None:
         self.ns = round(seconds * 1e9)
-        self._began = 0
+        self._began, self._kept = 0, kept or Kept()
 
     def __enter__(self) -> None:
         self._began = time.perf_counter_ns()
 
     def __exit__(self, *_: object) -> None:
         if self.ns:
+            self._kept.saw(time.perf_counter_ns() - self._began, self.ns)
             wait_until(self._began + self.ns)
 
 
@@ -166,18 +194,24 @@ class PacedTarget:
 
     seconds  a forward of one row; each further row takes `ROW` of that
     layers   of the model, which take equally long
+    kept     is told of each forward
     """
 
-    def __init__(self, inner: Submission, seconds: float, layers: int) -> None:
+    def __init__(self, inner: Submission, seconds: float, layers: int, kept: Kept | None = None) -> None:
         self.eager = inner.eager
         self._inner, self._ns, self._layers = inner, seconds * 1e9, layers
-        self._free = 0  # when the device has done what was submitted
+        self._kept = kept or Kept()
+        self._began = self._free = 0  # when the device has begun, and when done, what was submitted last
 
     def _submitted(self, rows: int) -> int:
         """When it begins. It ends at `_free`."""
         begins = max(time.perf_counter_ns(), self._free)
-        self._free = begins + round(self._ns * (1 + ROW * (rows - 1)))
+        self._began, self._free = begins, begins + round(self._ns * (1 + ROW * (rows - 1)))
         return begins
+
+    def _done(self, began: int, ends: int) -> None:
+        self._kept.saw(time.perf_counter_ns() - began, ends - began)
+        wait_until(ends)
 
     def begin(self, prefix: Sequence[Any], tap: Sequence[mx.array], tokens: mx.array) -> None:
         begins = self._submitted(tokens.size)
@@ -190,15 +224,15 @@ class PacedTarget:
 
     def finish(self, suffix: Sequence[Any], tokens: mx.array) -> None:
         self._inner.finish(suffix, tokens)
-        wait_until(self._free)
+        self._done(self._began, self._free)
 
     def ahead(self, token: mx.array) -> Callable[[], int]:
-        self._submitted(1)
+        began = self._submitted(1)
         ends, read = self._free, self._inner.ahead(token)
 
         def paced() -> int:
             found = read()
-            wait_until(ends)
+            self._done(began, ends)
             return found
 
         return paced

@@ -15,7 +15,7 @@ import mlx.core as mx
 
 from mirror_mlx.bench import pairs, prompts
 from mirror_mlx.bench.checks import at_least
-from mirror_mlx.bench.lab import Cores, Pace, PacedDraft, PacedTarget
+from mirror_mlx.bench.lab import Cores, Kept, Pace, PacedDraft, PacedTarget
 from mirror_mlx.bench.peers import view
 from mirror_mlx.draft import Draft
 from mirror_mlx.engine import Engine
@@ -38,6 +38,7 @@ class Settings:
     params   of the inflated target; 0: as it is
     target_ms  how long each of the target's forwards takes (see `lab.PacedTarget`); 0: as long as it does
     pass_ms  how long each of the draft's passes takes; 0: as long as it does
+    scale    a sweep's set times are so many times as long
     prompts  a file (see `bench.prompts.read`); None: problems made from the seed
     limit    at most so many of them; max_tokens: of each answer; rounds: how often each is decoded
     """
@@ -47,6 +48,7 @@ class Settings:
     params: int = 160_000_000
     target_ms: float = 0.0
     pass_ms: float = 10.0
+    scale: float = 1.0
     temp: float = 0.0
     prompts: str | None = None
     held_out: float = 0.0
@@ -56,7 +58,7 @@ class Settings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        at_least(self, 1e12, limit=1, max_tokens=1, rounds=1, params=0, target_ms=0, pass_ms=0, temp=0)
+        at_least(self, 1e12, limit=1, max_tokens=1, rounds=1, params=0, target_ms=0, pass_ms=0, temp=0, scale=0.01)
         prompts.check_share(self.held_out)
 
 
@@ -68,6 +70,7 @@ class Lab:
     draft_as  what the pair's draft is made
 
     asked  all prompts, as tokens; first: which of them those are that `limit` says
+    kept   how often the target's forwards take their set time; passes_kept: the draft's passes theirs
     """
 
     def __init__(
@@ -75,6 +78,7 @@ class Lab:
     ) -> None:
         self.settings, self._as = settings, draft_as
         self.cores = Cores()
+        self.kept, self.passes_kept = Kept(), Kept()
         self.pair = pairs.load(settings.model, settings.draft_model)
         count = settings.limit + more
         texts = prompts.asked(settings.prompts, count, settings.held_out, settings.seed)
@@ -98,7 +102,7 @@ class Lab:
     def engine(self, draft: Draft | None, **options: Any) -> Engine:
         pair, made = self.pair, for_device()
         if self.settings.target_ms:
-            made = PacedTarget(made, self.settings.target_ms / 1e3, len(pair.model.layers))
+            made = PacedTarget(made, self.settings.target_ms / 1e3, len(pair.model.layers), self.kept)
         return Engine(
             view(pair.model), pair.tokenizer, draft, draft_work=self.cores.for_draft, tap=pair.adapter, submission=made,
             **options,
@@ -116,7 +120,7 @@ class Lab:
     def draft(self) -> Draft:
         """The pair's, paced, on weights of its own: each engine closes its draft."""
         found = pairs.load(self.settings.model, self.settings.draft_model).draft
-        paced = PacedDraft(found, Pace(self.settings.pass_ms / 1e3))
+        paced = PacedDraft(found, Pace(self.settings.pass_ms / 1e3, self.passes_kept))
         return self._as(paced) if self._as else paced
 
 

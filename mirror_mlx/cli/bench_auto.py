@@ -38,7 +38,7 @@ _HOSTILE = (
 )  # fmt: skip
 _SWEEP = (
     ("params", "target, parameters", "{:,}"), ("target_ms", "ms", "{:g}"), ("pass_ms", "pass ms", "{:g}"),
-    ("temperature", "T", "{:g}"),
+    ("kept", "kept", "{:.0%}"), ("passes_kept", "passes", "{:.0%}"), ("temperature", "T", "{:g}"),
     ("prompts", "prompts", "{}"), ("plain", "plain tok/s", "{:.1f}"), ("best", "best fixed", "{}"),
     ("best_rate", "tok/s", "{:.1f}"), ("auto", "auto tok/s", "{:.1f}"), ("share", "of the best", "{:.2f}"),
     ("share_error", "±", "{:.2f}"), ("hybrid", "hybrid ÷ parts", "{:.2f}"), ("hybrid_error", "±", "{:.2f}"),
@@ -65,6 +65,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--target-ms", metavar="MS", type=float, default=0.0,
         help="time of the target's forward of one row (default: 0, its own); a sweep has its own",
+    )  # fmt: skip
+    group.add_argument(
+        "--scale", metavar="X", type=float, default=1.0,
+        help="a sweep's times of forwards and passes, times X, where this machine does not keep them (default: 1)",
     )  # fmt: skip
     group.add_argument(
         "--temp", metavar="N", type=float, default=0.0, help="temperature (default: 0); a sweep has 0, 1"

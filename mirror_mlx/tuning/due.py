@@ -120,10 +120,10 @@ class Timetable:
                 one.saw(passed.branches + setting.carried(passed.rows), passed.ms)
         if fact.checked[0]:
             self._brought.setdefault(setting.way, Brought()).saw(*fact.checked)
-        if setting.mode == "mirror" and not fact.opening:
-            self._outcomes.saw(fact.length + 1, fact.known)
-            if fact.opened:
-                self._ranks[setting.predictor].saw(fact.place, fact.opened)
+        if not fact.opening:  # a step in turns tells as well how fast the target is: the next one may be beside it
+            self._outcomes.saw(fact.length + 1, fact.known or fact.target)
+        if setting.mode == "mirror" and fact.opened and not fact.opening:
+            self._ranks[setting.predictor].saw(fact.place, fact.opened)
 
     def of(self, length: int, setting: Setting) -> Due | None:
         """For a step that verifies so many proposals; None: nothing is known yet."""
