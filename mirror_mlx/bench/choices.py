@@ -51,8 +51,8 @@ TURNS: Mapping[str, Mapping[str, Any]] = {
 }
 """The same where draft and target work in turns."""
 AUTO: Mapping[str, Any] = {"mode": "auto"}
-TARGETS = ((0, 20.0), (0, 40.0), (0, 0.0), (60_000_000, 0.0))
-"""Parameters, and what a forward takes, ms: such as no neighbour slows, as it is, and larger."""
+TARGETS = ((0, 0.0), (60_000_000, 0.0), (0, 20.0), (0, 40.0))
+"""Parameters, and what a forward takes, ms: as it is, larger, and such as no neighbour slows."""
 PACES = (10.0, 20.0)
 _LATER = 12  # times as many other prompts there are, to be asked of the fastest
 _USUAL = 6  # and so many times as many are, in the time that there is
