@@ -71,3 +71,17 @@ def test_one_that_is_of_no_use_is_left_out_at_once():
     world = World(worlds.costs(60.0, 60.0), 0.1, hits=lambda count: 0.0, lookup=0.9)
     world.tried = 0
     assert best(world.costs, REACH, lambda setting: world)[0].alone
+
+
+def test_that_seldom_something_was_prepared_for_an_outcome_is_long_past_in_turns():
+    """A few misses would else keep who works in turns from ever preparing again."""
+    turns, beside = SETTINGS
+    observed = Observed(worlds.costs(20.0))
+    for _ in range(8):
+        observed.prepared(Stepped(beside, 5, 2, target=60.0, whole=90.0, source="jit", opened=8), share=0.8)
+    observed.rescale()
+    assert observed.costs.reached[beside.kind] < 0.6
+    for _ in range(100):
+        observed.lasted(Stepped(turns, 5, 2, target=60.0, whole=120.0, source="jit"), 120.0)
+    observed.rescale()
+    assert observed.costs.reached[beside.kind] > 0.9
