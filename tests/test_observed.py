@@ -84,4 +84,4 @@ def test_that_seldom_something_was_prepared_for_an_outcome_is_long_past_in_turns
     for _ in range(100):
         observed.lasted(Stepped(turns, 5, 2, target=60.0, whole=120.0, source="jit"), 120.0)
     observed.rescale()
-    assert observed.costs.reached[beside.kind] > 0.9
+    assert observed.costs.reached[beside.kind] > 0.85
