@@ -73,15 +73,23 @@ def test_one_that_is_of_no_use_is_left_out_at_once():
     assert best(world.costs, REACH, lambda setting: world)[0].alone
 
 
-def test_that_seldom_something_was_prepared_for_an_outcome_is_long_past_in_turns():
-    """A few misses would else keep who works in turns from ever preparing again."""
-    turns, beside = SETTINGS
-    observed = Observed(worlds.costs(20.0))
-    for _ in range(8):
-        observed.prepared(Stepped(beside, 5, 2, target=60.0, whole=90.0, source="jit", opened=8), share=0.8)
-    observed.rescale()
-    assert observed.costs.reached[beside.kind] < 0.6
+@pytest.mark.parametrize(("holds", "least", "most"), [(0.97, 0.75, 1.0), (0.4, 0.5, 0.5)])
+def test_a_draft_whose_windows_hold_is_taken_to_foresee_outcomes_before_it_was_asked_to(holds, least, most):
+    beliefs, setting = Beliefs([WAY], {WAY: holds}, backup=False), SETTINGS[1]
+    assert least <= beliefs.of(setting).hits(1) <= most
+    assert beliefs.of(replace(setting, predictor="tap")).hits(1) == 0.5
+    missed = Stepped(setting, 5, 5, target=60.0, whole=100.0, source="jit", by="jit", opened=8)
     for _ in range(100):
-        observed.lasted(Stepped(turns, 5, 2, target=60.0, whole=120.0, source="jit"), 120.0)
-    observed.rescale()
-    assert observed.costs.reached[beside.kind] > 0.85
+        beliefs.stepped(missed)
+    assert beliefs.of(setting).hits(1) < 0.2, "until it was, and did not"
+
+
+def test_a_requests_first_window_says_nothing_of_those_that_follow():
+    beliefs, setting = Beliefs([WAY], {WAY: 0.9}, backup=False), SETTINGS[0]
+    before = list(beliefs.of(setting).alive(5))
+    window = Stepped(setting, 5, 0, target=60.0, whole=100.0, source="jit", by="jit", opening=True)
+    for _ in range(20):
+        beliefs.stepped(window)
+    assert list(beliefs.of(setting).alive(5)) == before
+    beliefs.stepped(replace(window, opening=False))
+    assert beliefs.of(setting).alive(5)[0] < before[0]

@@ -114,6 +114,7 @@ class Beliefs:
         self._known: dict[tuple[int, int], list[float]] = {}  # how often each proposal holds
         self._lists: dict[_Made, list[float]] = {}  # and how often as many do, in a text that is so easy
         self._kinds: dict[_Made, list[list[float]]] = {}  # the same for windows told apart
+        self._firsts: dict[tuple[Way, int], float] = {}  # see `_first`
         self._apart = {trusted(way): Apart() for way in (*ways, (0, False))}
         self._sure = {trusted(way): Confidence() for way in (*ways, (0, False))}
         self._ranks: dict[Predictor, Ranks] = {predictor: Ranks() for predictor in PREDICTORS}
@@ -125,7 +126,8 @@ class Beliefs:
 
     def of(self, setting: Setting, ease: float = 0.0) -> Believed:
         """ease: of the text, beside what it is on the whole."""
-        hits, guesses = self._ranks[setting.predictor].hits, partial(self._guesses, setting.way, setting.length)
+        hits = partial(self._ranks[setting.predictor].hits, first=self._first(setting))
+        guesses = partial(self._guesses, setting.way, setting.length)
         if ease:  # what is easy to propose is easy to foresee
             hits, guesses = partial(_eased, hits, ease), partial(_eased, guesses, ease)
         windows = partial(self._windows, setting, ease)
@@ -152,8 +154,20 @@ class Beliefs:
             self._lists[key] = found = alive([eased(rate, ease) for rate in rates], len(rates))
         return found[:count]
 
+    def _first(self, setting: Setting) -> float:
+        """How often the outcome is the first root, where little was seen of that: a draft whose windows hold, and what
+        it would propose next, has foreseen it."""
+        key = setting.way, setting.length
+        if setting.predictor == "tap" or setting.length < 1:
+            return Ranks.FIRST
+        if key not in self._firsts:
+            whole = self._alive(setting, 0.0, setting.length)[-1] * self._guesses(*key)
+            self._firsts[key] = max(Ranks.FIRST, whole)
+        return self._firsts[key]
+
     def _learns(self) -> None:
         """What holds is not what it was."""
+        self._firsts.clear()
         self._known.clear()
         self._lists.clear()
         self._kinds.clear()
@@ -223,7 +237,8 @@ class Beliefs:
         if not self._drafts or fact.by in ("lookup", "empty"):
             self._proposer.saw(fact.length, fact.accepted)
         others = fact.by in ("lookup", "rest")  # not the draft's, or nobody says of which of its streams they are
-        if (fact.length or fact.confidences) and not (others and self._drafts):
+        # Of a text of which it has seen nothing yet a draft knows less than of what follows.
+        if (fact.length or fact.confidences) and not (others and self._drafts) and not fact.opening:
             self._compared(
                 made.way, made.length, fact.length, fact.accepted, fact.confidences, stopped=made.mode == "sd"
             )
@@ -233,6 +248,7 @@ class Beliefs:
             self._streams[streams].checked(*fact.checked)
         if fact.guessed is not None and made.way in self._guessed and fact.length == made.length:
             self._guessed[made.way].saw(fact.guessed, self._next(made.way, made.length))
+            self._firsts.clear()
         if fact.opened:
             self._named(fact)
 

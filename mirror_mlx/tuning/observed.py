@@ -125,6 +125,9 @@ class Observed:
         kind = fact.setting.kind
         said = share / self.costs.reached.get(kind, 1.0)
         self._reached.setdefault(kind, Often()).saw(fact.source in HITS, said)
+        for other, seen in self._reached.items():
+            if other != kind:
+                seen.faded(_ALIKE)
 
     def lasted(self, fact: Stepped, expected: float) -> None:
         """A step, of whose parts `during` or `serial` makes so many ms: there is more to one than its parts. What that
@@ -140,9 +143,6 @@ class Observed:
         for (other, *_), seen in self._steps.items():
             if seen is not now[1]:
                 seen.faded(*((_ALIKE, usual) if other == mode else (_FORGET, 1.0)))
-        for one, prepared in self._reached.items():
-            if one != kind:
-                prepared.faded(_ALIKE if one[0] == mode else _FORGET)
 
     def passed(self, way: Way, made: Sequence[Passed]) -> None:
         """The draft's passes of a step. As with the target: whether so many branches take longer than was calibrated,
