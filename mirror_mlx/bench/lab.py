@@ -45,6 +45,11 @@ class Kept:
         self._count += 1
         self._inside += took <= self._FAR * ns
 
+    def wait(self, began: int, ends: int) -> None:
+        """A piece of work that was to take from one moment to the other is done: wait until then."""
+        self.saw(time.perf_counter_ns() - began, ends - began)
+        wait_until(ends)
+
     @property
     def share(self) -> float | None:
         """None: nothing had a set time."""
@@ -71,8 +76,7 @@ class Pace:
 
     def __exit__(self, *_: object) -> None:
         if self.ns:
-            self._kept.saw(time.perf_counter_ns() - self._began, self.ns)
-            wait_until(self._began + self.ns)
+            self._kept.wait(self._began, self._began + self.ns)
 
 
 def wait_until(moment: int) -> None:
@@ -201,20 +205,17 @@ class PacedTarget:
         self.eager = inner.eager
         self._inner, self._ns, self._layers = inner, seconds * 1e9, layers
         self._kept = kept or Kept()
-        self._began = self._free = 0  # when the device has begun, and when done, what was submitted last
+        self._began = 0  # when the device began with a step's rows
+        self._free = 0  # when it has done what was submitted
 
     def _submitted(self, rows: int) -> int:
         """When it begins. It ends at `_free`."""
         begins = max(time.perf_counter_ns(), self._free)
-        self._began, self._free = begins, begins + round(self._ns * (1 + ROW * (rows - 1)))
+        self._free = begins + round(self._ns * (1 + ROW * (rows - 1)))
         return begins
 
-    def _done(self, began: int, ends: int) -> None:
-        self._kept.saw(time.perf_counter_ns() - began, ends - began)
-        wait_until(ends)
-
     def begin(self, prefix: Sequence[Any], tap: Sequence[mx.array], tokens: mx.array) -> None:
-        begins = self._submitted(tokens.size)
+        self._began = begins = self._submitted(tokens.size)
         self._inner.begin(prefix, tap, tokens)
         if self.eager:
             wait_until(begins + round((self._free - begins) * len(prefix) / self._layers))
@@ -224,7 +225,7 @@ class PacedTarget:
 
     def finish(self, suffix: Sequence[Any], tokens: mx.array) -> None:
         self._inner.finish(suffix, tokens)
-        self._done(self._began, self._free)
+        self._kept.wait(self._began, self._free)
 
     def ahead(self, token: mx.array) -> Callable[[], int]:
         began = self._submitted(1)
@@ -232,7 +233,7 @@ class PacedTarget:
 
         def paced() -> int:
             found = read()
-            self._done(began, ends)
+            self._kept.wait(began, ends)
             return found
 
         return paced

@@ -114,7 +114,6 @@ class Beliefs:
         self._known: dict[tuple[int, int], list[float]] = {}  # how often each proposal holds
         self._lists: dict[_Made, list[float]] = {}  # and how often as many do, in a text that is so easy
         self._kinds: dict[_Made, list[list[float]]] = {}  # the same for windows told apart
-        self._firsts: dict[tuple[Way, int], float] = {}  # see `_first`
         self._apart = {trusted(way): Apart() for way in (*ways, (0, False))}
         self._sure = {trusted(way): Confidence() for way in (*ways, (0, False))}
         self._ranks: dict[Predictor, Ranks] = {predictor: Ranks() for predictor in PREDICTORS}
@@ -126,7 +125,7 @@ class Beliefs:
 
     def of(self, setting: Setting, ease: float = 0.0) -> Believed:
         """ease: of the text, beside what it is on the whole."""
-        hits = partial(self._ranks[setting.predictor].hits, first=self._first(setting))
+        hits = self._ranks[setting.predictor].believing(self._first(setting))
         guesses = partial(self._guesses, setting.way, setting.length)
         if ease:  # what is easy to propose is easy to foresee
             hits, guesses = partial(_eased, hits, ease), partial(_eased, guesses, ease)
@@ -157,17 +156,13 @@ class Beliefs:
     def _first(self, setting: Setting) -> float:
         """How often the outcome is the first root, where little was seen of that: a draft whose windows hold, and what
         it would propose next, has foreseen it."""
-        key = setting.way, setting.length
         if setting.predictor == "tap" or setting.length < 1:
             return Ranks.FIRST
-        if key not in self._firsts:
-            whole = self._alive(setting, 0.0, setting.length)[-1] * self._guesses(*key)
-            self._firsts[key] = max(Ranks.FIRST, whole)
-        return self._firsts[key]
+        whole = self._alive(setting, 0.0, setting.length)[-1]
+        return max(Ranks.FIRST, whole * self._guesses(setting.way, setting.length))
 
     def _learns(self) -> None:
         """What holds is not what it was."""
-        self._firsts.clear()
         self._known.clear()
         self._lists.clear()
         self._kinds.clear()
@@ -248,7 +243,6 @@ class Beliefs:
             self._streams[streams].checked(*fact.checked)
         if fact.guessed is not None and made.way in self._guessed and fact.length == made.length:
             self._guessed[made.way].saw(fact.guessed, self._next(made.way, made.length))
-            self._firsts.clear()
         if fact.opened:
             self._named(fact)
 

@@ -1,6 +1,8 @@
 """How many outcomes are among the roots: counts by their number. Pure."""
 
 from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from mirror_mlx.tuning.running import KEEP
 
@@ -18,7 +20,7 @@ class Ranks:
     [0.4, 0.6, 0.8]
     >>> 0.8 < seen.hits(64) < 1
     True
-    >>> Ranks().hits(1), Ranks().hits(1, first=0.9)
+    >>> Ranks().hits(1), Ranks().believing(first=0.9)(1)
     (0.5, 0.9)
     """
 
@@ -32,9 +34,7 @@ class Ranks:
         self._keep = keep
         self._tried = [self._WEIGHT] * len(self._STEPS)
         self._found = self._prior()
-        self._rates: dict[
-            float, list[float]
-        ] = {}  # by `first`, as `hits` wants them: asked a thousand times a decision
+        self._rates: list[float] = []  # as `hits` wants them: it is asked a thousand times a decision
         self._seen = 0  # how many of the steps have been prepared for
 
     def _prior(self, first: float = FIRST) -> list[float]:
@@ -45,11 +45,11 @@ class Ranks:
         self._tried = [self._WEIGHT + self._FADE * (tried - self._WEIGHT) for tried in self._tried]
         pairs = zip(self._found, self._prior(), strict=True)
         self._found = [prior + self._FADE * (found - prior) for found, prior in pairs]
-        self._rates.clear()
+        self._rates = []
 
     def saw(self, place: int | None, opened: int) -> None:
         """The outcome was the root at this place, from 0 on, of so many; None: it was none of them."""
-        self._rates.clear()
+        self._rates = []
         for at, count in enumerate(self._STEPS):
             if count > opened and (place is None or at >= self._seen):
                 break
@@ -61,15 +61,19 @@ class Ranks:
         counted = zip(self._found, self._prior(), self._prior(first), self._tried, strict=True)
         return [(found - usual + prior) / tried for found, usual, prior, tried in counted]
 
-    def hits(self, count: float, first: float = FIRST) -> float:
-        """The share of outcomes among the first `count` roots. first: of those that are the first one, as believed
-        where little was seen."""
+    def hits(self, count: float) -> float:
+        """The share of outcomes among the first `count` roots."""
+        self._rates = self._rates or self._believed(self.FIRST)
+        return self._among(self._rates, count)
+
+    def believing(self, first: float) -> Callable[[float], float]:
+        """`hits`, where the first root is believed to be the outcome so often: that counts where little was seen."""
+        return partial(self._among, self._believed(first))
+
+    def _among(self, rates: Sequence[float], count: float) -> float:
         if count < 1:
             return 0.0
         last = max(self._seen - 1, 0)
-        rates = self._rates.get(first)
-        if rates is None:
-            rates = self._rates[first] = self._believed(first)
         if count >= self._STEPS[last]:
             return 1.0 - (1.0 - rates[last]) * float((count / self._STEPS[last]) ** -self._EXPONENT)
         at = bisect_left(self._STEPS, count)
