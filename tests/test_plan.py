@@ -103,7 +103,7 @@ def test_its_set_times_are_longer_where_a_machine_does_not_keep_them():
 
 
 def test_hostile_drafts_on_a_tiny_pair(capsys, tmp_path, monkeypatch):
-    monkeypatch.setattr(auto, "_MOST_S", 0.0)
+    monkeypatch.setattr(auto, "_UNTIL", turns.Until(most=0.0))
     folder = models.pair(tmp_path / "pair", says="abcdefghijklmnop.")
     words = ["bench", "auto", "--model", str(folder), "--params", "0", "--limit", "1", "--rounds", "1"]
     assert main([*words, "--max-tokens", "24", "--json"]) == 0
@@ -167,8 +167,14 @@ def test_each_round_has_other_prompts_until_there_are_no_more(tmp_path):
     assert alone.round(1) == [0, 1]
 
 
-@pytest.mark.parametrize(("seconds", "rounds"), [((2.0, 2.0), 30), ((1.0, 3.0), 60)])
-def test_the_fastest_are_compared_on_other_prompts_until_that_is_known(seconds, rounds, monkeypatch):
+@pytest.mark.parametrize(
+    ("seconds", "bar", "rounds"),
+    [
+        ((2.0, 2.0), 2.0, 30), ((1.0, 3.0), None, 60),
+        ((1.0, 3.0), 1.95, 90), ((1.0, 3.0), 1.5, 60), ((1.0, 3.0), 2.5, 60),
+    ],
+)  # fmt: skip
+def test_the_fastest_are_compared_on_other_prompts_until_that_is_known(seconds, bar, rounds, monkeypatch):
     """Of prompts that one of two engines takes as long for, one round a second; and of such as it does not."""
     asked, clock = [], itertools.count()
 
@@ -179,7 +185,9 @@ def test_the_fastest_are_compared_on_other_prompts_until_that_is_known(seconds, 
     lab = SimpleNamespace(first=[0, 1], round=lambda number: [2 + 2 * number, 3 + 2 * number], asked=range(1000))
     monkeypatch.setattr(turns.time, "perf_counter", lambda: float(next(clock)))
     monkeypatch.setattr(turns, "answered", answered)
-    turns.in_turn({"quick": "quick", "slow": "slow"}, lab, 2, lambda *_: None, against="quick", others=True)
+    until = turns.Until(precise=0.015, most=60.0, bar=bar, doubtful=90.0)
+    engines = {"quick": "quick", "slow": "slow"}
+    turns.in_turn(engines, lab, 2, lambda *_: None, against="quick", until=until, others=True)
     assert sorted(asked) == [(one, prompt) for one in ("quick", "slow") for prompt in range(2, 2 + len(asked) // 2)]
     assert len(asked) == pytest.approx(4 * rounds, abs=8)
 
@@ -189,7 +197,7 @@ def test_a_sweep_is_kept_and_goes_on(capsys, tmp_path, monkeypatch):
     monkeypatch.setattr(choices, "FIXED", fixed)
     monkeypatch.setattr(choices, "TARGETS", ((0, 1.0),))
     monkeypatch.setattr(choices, "PACES", (0.0,))
-    monkeypatch.setattr(choices, "_FINAL", (0.01, 0.0))
+    monkeypatch.setattr(choices, "_FINAL", turns.Until(most=0.0))
     folder, out = models.pair(tmp_path / "pair", says="abcdefghijklmnop."), tmp_path / "out"
     words = ["bench", "auto", "--sweep", "--model", str(folder), "--limit", "1", "--rounds", "1", "--json"]
     words += ["--max-tokens", "16"]

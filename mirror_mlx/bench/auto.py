@@ -10,9 +10,9 @@ from mirror_mlx import blas
 from mirror_mlx.bench import turns
 from mirror_mlx.bench.hostile import KINDS, Dying, hostile
 from mirror_mlx.bench.lab import Others
-from mirror_mlx.bench.turns import Answer, Lab, Report, Settings
+from mirror_mlx.bench.turns import Answer, Lab, Report, Settings, Until
 
-_PRECISE, _MOST_S = 0.01, 120.0
+_UNTIL = Until(precise=0.01, most=120.0)
 """What is lost where nothing pays is a per cent or two: two plain engines are as far apart in half a minute."""
 
 
@@ -39,9 +39,7 @@ def hostile_rows(settings: Settings, report: Report = lambda done, what: None) -
                         draft.mortal = True
                     turns.warm((plain, auto), lab)
                     engines, said = {"ar": plain, "auto": auto}, turns.told(report, done, kind)
-                    found = turns.in_turn(
-                        engines, lab, settings.rounds, said, against="auto", precise=_PRECISE, most=_MOST_S
-                    )
+                    found = turns.in_turn(engines, lab, settings.rounds, said, against="auto", until=_UNTIL)
                     done += settings.rounds * len(lab.first) * 2
                     rows.append(
                         {"params": lab.params, "target_ms": forward, "draft": kind, "calibration_s": calibrated}

@@ -14,7 +14,7 @@ from mirror_mlx import blas
 from mirror_mlx.bench import planned, turns
 from mirror_mlx.bench.journal import Journal
 from mirror_mlx.bench.lab import Others
-from mirror_mlx.bench.turns import Answer, Lab, Report, Settings
+from mirror_mlx.bench.turns import Answer, Lab, Report, Settings, Until
 from mirror_mlx.draft import Draft
 from mirror_mlx.draft.wrapped import Wrapped
 from mirror_mlx.engine import Engine
@@ -57,8 +57,10 @@ PACES = (10.0, 20.0)
 _LATER = 12  # times as many other prompts there are, to be asked of the fastest
 _USUAL = 6  # and so many times as many are, in the time that there is
 FINALISTS, _CLOSE = 3, 0.75  # so many of the fastest are decoded again, if they reach so much of the very fastest
-_FINAL, _PART = (0.01, 90.0), (0.015, 40.0)
-"""The standard error aimed at, and the seconds that may take: of "auto" and the fastest, and of a hybrid and a part."""
+CLOSE_TO_BEST = 0.95
+"""What "auto" is to reach of the fastest, at least."""
+_FINAL, _PART = Until(0.01, 90.0, bar=CLOSE_TO_BEST, doubtful=300.0), Until(0.015, 40.0)
+"""How well it is to be known how "auto" compares with the fastest, and a hybrid with a part."""
 NAME = "settings.jsonl"
 _NEAR = 0.1  # a prediction that is off by no more than that
 _SAFE = {"draft_timeout": 30.0, "max_roots": 24}
@@ -183,13 +185,13 @@ def _measured(lab: Lab, asked: Mapping[str, Mapping[str, Any]], report: Callable
         rates = {name: turns.rate(of) for name, of in found.items()}
         done = lab.settings.rounds * len(engines) * len(lab.first)
 
-        def again(names: Sequence[str], precise: float, most: float) -> dict[str, list[Answer]]:
+        def again(names: Sequence[str], until: Until) -> dict[str, list[Answer]]:
             if not names:
                 return {}
             chosen, said = {name: engines[name] for name in names}, turns.told(report, done, "final")
-            return turns.in_turn(chosen, lab, 2, said, against=names[0], precise=precise, most=most, others=True)
+            return turns.in_turn(chosen, lab, 2, said, against=names[0], until=until, others=True)
 
-        finals, parts = again(_finalists(rates), *_FINAL), again(_parts(rates), *_PART)
+        finals, parts = again(_finalists(rates), _FINAL), again(_parts(rates), _PART)
         fast = {name: turns.times_as_fast(of, finals["auto"]) for name, of in finals.items() if name != "auto"}
         best = max(fast, key=fast.__getitem__)
         return {

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import count
-from math import sqrt
+from math import inf, sqrt
 from statistics import fmean, median, variance
 from typing import Any
 
@@ -25,10 +25,25 @@ from mirror_mlx.trace import StepTrace
 from mirror_mlx.tuning.costs import Costs
 
 Report = Callable[[int, str], None]
-LEAST_S, MOST_S = 30.0, 60.0
-PRECISE = 0.015
-"""Engines are compared until the standard error is that, for so many seconds at least and at most: an answer of half a
-second says little on a machine with neighbours."""
+LEAST_S = 30.0
+"""Engines are compared for so many seconds at least: an answer of half a second says little on a machine with
+neighbours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Until:
+    """How well it is to be known how many times as fast as others an engine is.
+
+    precise   the standard error aimed at; most: the seconds that may take
+    bar       a ratio; None: none
+    doubtful  the seconds that it may take while that is within two standard errors, so that the engine may be above it
+              as well as below
+    """
+
+    precise: float = 0.015
+    most: float = 60.0
+    bar: float | None = None
+    doubtful: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,19 +168,16 @@ def in_turn(
     report: Callable[[int, str], None],
     between: Callable[[], object] = lambda: None,
     against: str | None = None,
-    precise: float | None = None,
-    most: float | None = None,
+    until: Until = Until(),
     others: bool = False,
 ) -> dict[str, list[Answer]]:
     """Every prompt by every engine, round after round; who begins changes.
 
     between  done before each prompt
-    against  there are more rounds until it is known how the others compare with that one, up to a standard error of
-             `precise`, or as many as end within `most` seconds; None: PRECISE, MOST_S
+    against  there are more rounds `until` it is known how that one compares with the others
     others   each round has other prompts than the first ones, and than the rounds before, until there are no more; what
              is known is known of prompts of the kind then, see `spread`
     """
-    precise, most = PRECISE if precise is None else precise, MOST_S if most is None else most
     began = time.perf_counter()
     found: dict[str, list[Answer]] = {name: [] for name in engines}
     done, names, error = 0, list(engines), spread if others else uncertainty
@@ -174,8 +186,9 @@ def in_turn(
         if number >= rounds:
             if against is None:
                 break
-            errors = (error(found[against], of) for name, of in found.items() if name != against)
-            if _known(errors, seconds, seconds / number, precise, most):
+            beside = [of for name, of in found.items() if name != against]
+            known = [(times_as_fast(found[against], of), error(found[against], of)) for of in beside]
+            if _known(known, seconds, seconds / number, until):
                 break
         which = lab.round(number) if others else lab.first
         for place, prompt in enumerate(which):
@@ -235,13 +248,22 @@ def spread(of: Sequence[Answer], others: Sequence[Answer]) -> float | None:
     return sqrt(off * len(found) / (len(found) - 1)) / sum(ours for _, ours in found)
 
 
-def _known(errors: Iterable[float | None], seconds: float, another: float, precise: float, most: float) -> bool:
-    """another: what one more round takes, s."""
+def _known(found: Sequence[tuple[float, float | None]], seconds: float, another: float, until: Until) -> bool:
+    """found: times as fast as each of the others, and its standard error; another: what one more round takes, s."""
+    most = max(until.most, until.doubtful) if _doubtful(found, until.bar) else until.most
     if seconds + another > most:
         return True
     if seconds < LEAST_S:
         return False
-    return all(error is not None and error <= precise for error in errors)
+    return all(error is not None and error <= until.precise for _, error in found)
+
+
+def _doubtful(found: Iterable[tuple[float, float | None]], bar: float | None) -> bool:
+    """Whether the one may be above the bar beside each of the others, and below it beside some."""
+    if bar is None:
+        return False
+    off = [(times - bar, inf if error is None else 2 * error) for times, error in found]
+    return all(more > -known for more, known in off) and any(more < known for more, known in off)
 
 
 def _by_prompt(of: Sequence[Answer], others: Sequence[Answer]) -> list[tuple[float, list[float]]]:
