@@ -12,6 +12,7 @@ from mirror_mlx.rendezvous import Rendezvous
 from mirror_mlx.rounds import Plan
 from mirror_mlx.sampling import Sampling
 from mirror_mlx.trace import Trace
+from mirror_mlx.verify import common
 
 _OFFER, _EACH = 4, 16  # proposals of a window, and tokens from one to the next
 
@@ -99,7 +100,7 @@ class Ahead:
         passes = [] if asked.ticket is None else asked.ticket.passes
         bare = [one.ns for one in passes if not one.rows] or [one.ns for one in passes]
         mean = sum(bare) / len(bare) / 1e6 if bare else None
-        return window, _held(window.tokens, real), mean
+        return window, common(window.tokens, real), mean
 
 
 class Offers:
@@ -127,7 +128,7 @@ class Offers:
     def compare(self, tokens: Sequence[int]) -> None:
         """The text has come so far, and the proposer knows."""
         if self._window is not None and len(tokens) >= self._at + _OFFER:
-            self._found.append((len(self._window), _held(self._window, tokens[self._at : self._at + _OFFER])))
+            self._found.append((len(self._window), common(self._window, tokens[self._at : self._at + _OFFER])))
             self._window = None
         if len(tokens) >= self._at + _EACH:
             self._at, self._window = len(tokens), self._proposer.propose(_OFFER)
@@ -136,9 +137,3 @@ class Offers:
         """Of each window that was compared since, how long it was and how many of its proposals held."""
         found, self._found = tuple(self._found), []
         return found
-
-
-def _held(window: Sequence[int], real: Sequence[int]) -> int:
-    """How many proposals are what the text has, up to the first that is not."""
-    differs = (at for at, (one, other) in enumerate(zip(window, real, strict=False)) if one != other)
-    return next(differs, min(len(window), len(real)))

@@ -22,10 +22,18 @@ def verify(window: Sequence[int], chosen: Sequence[int]) -> Outcome:
     """
     if len(chosen) != len(window) + 1:
         raise ValueError(f"{len(window)} proposals need {len(window) + 1} target tokens, got {len(chosen)}")
-    accepted = 0
-    while accepted < len(window) and window[accepted] == chosen[accepted]:
-        accepted += 1
+    accepted = common(window, chosen)
     return Outcome(accepted, chosen[accepted])
+
+
+def common(one: Sequence[int], other: Sequence[int]) -> int:
+    """How many tokens both begin with.
+
+    >>> common([5, 6, 7], [5, 6, 9, 2]), common([5, 6], [5, 6, 7])
+    (2, 2)
+    """
+    differ = (place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
+    return next(differ, min(len(one), len(other)))
 
 
 def shorten(outcome: Outcome, window: Sequence[int], stops: Collection[int], limit: int) -> Outcome:

@@ -17,6 +17,7 @@ from mirror_mlx.messages import Candidates, Fault, Key
 from mirror_mlx.rounds import Advance, Expand, Glue, Settle, Wait
 from mirror_mlx.sampling import Sampling
 from mirror_mlx.trace import Trace, clock
+from mirror_mlx.verify import common
 
 _IDLE = 1.0  # seconds between looks at whether anybody is still there
 
@@ -145,15 +146,12 @@ class Worker:
         with self._trace.span("draft", "prefill", -1):
             self._draft.begin(job.sampling)
             wanted = list(job.tokens)
-            common = next((i for i, (a, b) in enumerate(zip(self._trunk, wanted, strict=False)) if a != b), None)
-            common = min(len(self._trunk), len(wanted)) if common is None else common
-            if self._dirty:
-                common = 0
-            if self._dirty or common < len(self._trunk):
-                self._draft.rewind(common)
+            kept = 0 if self._dirty else common(self._trunk, wanted)
+            if self._dirty or kept < len(self._trunk):
+                self._draft.rewind(kept)
             self._dirty = False
-            if common < len(wanted):
-                self._draft.prefill(wanted[common:])
+            if kept < len(wanted):
+                self._draft.prefill(wanted[kept:])
             self._trunk = wanted
 
     def _play(self, ticket: Ticket) -> None:

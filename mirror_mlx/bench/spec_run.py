@@ -17,6 +17,7 @@ from mirror_mlx.bench.lab import Others
 from mirror_mlx.bench.spec_questions import Question, Texts
 from mirror_mlx.errors import MirrorError
 from mirror_mlx.sampling import Sampling
+from mirror_mlx.verify import common
 
 Record = dict[str, Any]
 """One answer of one method: a line of results.jsonl."""
@@ -243,10 +244,8 @@ class _Asker:
         plain = self._plain.get(key)
         if plain is None or own_noise:
             return {"equal": None, "differs_at": None}
-        pairs = enumerate(zip(tokens, plain, strict=False))
-        different = next((i for i, (a, b) in pairs if a != b), min(len(tokens), len(plain)))
         equal = tokens == plain
-        return {"equal": equal, "differs_at": None if equal else different}
+        return {"equal": equal, "differs_at": None if equal else common(tokens, plain)}
 
 
 def hashed(tokens: Sequence[int]) -> str:

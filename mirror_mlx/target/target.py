@@ -19,6 +19,7 @@ from mirror_mlx.target.kv import KVOptions
 from mirror_mlx.target.stages import Stages, width
 from mirror_mlx.target.submission import Submission, for_device
 from mirror_mlx.target.tap import TapAdapter
+from mirror_mlx.verify import common
 
 Progress = Callable[[int, int], None]
 _Ahead = tuple[mx.array, mx.array, Callable[[], int]]
@@ -167,17 +168,12 @@ class Target:
 
     def _rewind(self, tokens: Sequence[int]) -> int:
         """Cut the cache back to what it shares with `tokens`; start anew where it cannot be cut."""
-        common, limit = 0, min(len(self._cached), len(tokens))
-        if self._cached[:limit] == list(tokens[:limit]):
-            common = limit
-        else:
-            while self._cached[common] == tokens[common]:
-                common += 1
-        surplus = len(self._cached) - common
+        shared = common(self._cached, tokens)
+        surplus = len(self._cached) - shared
         if surplus and all(can_rewind(entry, surplus) for entry in self.cache):
             for entry in self.cache:
                 cut(entry, surplus)
-            self._cached = self._cached[:common]
+            self._cached = self._cached[:shared]
         elif surplus:
             self._reset()
         return len(self._cached)
