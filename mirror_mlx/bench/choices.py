@@ -57,9 +57,9 @@ PACES = (10.0, 20.0)
 _LATER = 12  # times as many other prompts there are, to be asked of the fastest
 _USUAL = 6  # and so many times as many are, in the time that there is
 FINALISTS, _CLOSE = 3, 0.75  # so many of the fastest are decoded again, if they reach so much of the very fastest
-CLOSE_TO_BEST = 0.95
+_REACHES = 0.95
 """What "auto" is to reach of the fastest, at least."""
-_FINAL, _PART = Until(0.01, 90.0, bar=CLOSE_TO_BEST, doubtful=300.0), Until(0.015, 40.0)
+_FINAL, _PART = Until(0.01, 90.0, bar=_REACHES, doubtful=300.0), Until(0.015, 40.0)
 """How well it is to be known how "auto" compares with the fastest, and a hybrid with a part."""
 NAME = "settings.jsonl"
 _NEAR = 0.1  # a prediction that is off by no more than that

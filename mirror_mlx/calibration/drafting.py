@@ -18,6 +18,7 @@ from mirror_mlx.tuning.costs import SAME, DraftCosts, Way, carried, checked
 from mirror_mlx.tuning.curve import Curve
 from mirror_mlx.tuning.tally import undisturbed, usual
 from mirror_mlx.tuning.throughput import Setting
+from mirror_mlx.verify import common
 
 _PATIENCE = 2.0  # seconds for two of the draft's passes; one that takes longer is of no use, and need not be known
 _BUDGET = 1.4  # seconds for each way in which the draft proposes, after which no more is begun
@@ -128,12 +129,12 @@ class Drafted:
                 continue
             if tried and not self._in_time:
                 break
-            self._windows.append(self._window(said[: at + 1]))
-            for proposed, real in zip(self._windows[-1].tokens, said[at + 1 :], strict=False):
-                tried += 1
-                if proposed != real:
-                    break
-                held += 1
+            window = self._window(said[: at + 1])
+            self._windows.append(window)
+            real = said[at + 1 :]
+            good = common(window.tokens, real)
+            held += good
+            tried += min(good + 1, len(window.tokens), len(real))
         return (held + 0.5) / (tried + 1)
 
     def costs(self, width: int | None, joins: bool) -> DraftCosts:
