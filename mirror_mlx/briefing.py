@@ -94,4 +94,5 @@ def _fact(setting: Setting, ticket: Ticket | None, note: StepTrace, made: Window
         ends=ends,
         known=ticket.known / 1e6 if ticket is not None else 0.0,
         guessed=note.guessed,
+        thought=note.thought / 1e6,
     )

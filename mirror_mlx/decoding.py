@@ -120,8 +120,7 @@ class Decoding:
                 if draft and ticket and tap:
                     draft.roots(ticket, tap)
                 target.proceed()
-                if last:  # what follows from it is decided while both devices are at work
-                    self._policy.stepped(last)
+                thought = self._think(last)
                 chosen = target.finish()
             outcome = verify(window.tokens, chosen)
             outcome = shorten(outcome, window.tokens, self._eos, self._left)
@@ -131,7 +130,7 @@ class Decoding:
                 self._teach(self._proposer, window, outcome)
             target.commit(outcome)
             tokens += [*window.tokens[: outcome.accepted], outcome.token]
-            note = self._note(ask, self._reader.now() - ready, window, outcome, ticket)
+            note = self._note(ask, self._reader.now() - ready, window, outcome, ticket, thought)
             yield from self._emitted(window, outcome)
             window = self._collect(ask, ticket, note, began, ready)
 
@@ -225,6 +224,13 @@ class Decoding:
         if self._draft is not None:
             self._draft.use(*setting.way, setting.length, setting.host)
 
+    def _think(self, last: Stepped | None) -> int:
+        """What follows from the last step is decided while both devices are at work. How long that takes, ns."""
+        began = clock()
+        if last:
+            self._policy.stepped(last)
+        return clock() - began
+
     def _start(self, step: int, window: Window, setting: Setting) -> Ticket | None:
         if self._draft is None or setting.alone:
             self._left_out = True
@@ -245,12 +251,14 @@ class Decoding:
             proposed = row < len(window.tokens) and window.tokens[row] == token
             yield from self._reader.given(Emitted(token, "draft" if proposed else "target", self._target.logprobs(row)))
 
-    def _note(self, ask: Ask, busy: int, window: Window, outcome: Outcome, ticket: Ticket | None) -> StepTrace:
+    def _note(
+        self, ask: Ask, busy: int, window: Window, outcome: Outcome, ticket: Ticket | None, thought: int = 0
+    ) -> StepTrace:
         step = len(self._trace.steps)
         mode = "ar" if ask.plain else ask.setting.mode
         predictor = ask.setting.predictor if mode == "mirror" else ""
         roots = ticket.roots if ticket else 0
-        note = StepTrace(step, window, outcome, roots=roots, busy=busy, mode=mode, predictor=predictor)
+        note = StepTrace(step, window, outcome, roots=roots, busy=busy, mode=mode, predictor=predictor, thought=thought)
         self._trace.steps.append(note)
         self._policy.verified(len(window.tokens), outcome.accepted, window.confidences)
         if step % _CLEAR == 0:

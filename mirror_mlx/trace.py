@@ -42,6 +42,7 @@ class StepTrace:
     mode        "mirror", "sd" or "ar": how it was done
     predictor   who was asked to name outcomes; "": nobody
     place       which of the roots was the outcome, from 0 on; None: none of them
+    thought     what was thought beside the verification of how to go on
     """
 
     step: int
@@ -55,6 +56,7 @@ class StepTrace:
     mode: str = "ar"
     predictor: str = ""
     place: int | None = None
+    thought: int = 0
 
     @property
     def guessed(self) -> bool | None:

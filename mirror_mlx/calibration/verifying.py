@@ -1,10 +1,11 @@
 """What the target takes: a token, a verification by rows, the tap. Each grows `tokens` by what the target says."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
-from statistics import median
+from math import inf, sqrt
+from statistics import fmean, median, stdev
 
 from mirror_mlx.target import Target
 from mirror_mlx.tuning.choice import LENGTHS
@@ -12,11 +13,15 @@ from mirror_mlx.tuning.tally import usual
 from mirror_mlx.verify import verify
 
 _PLAIN, _FEW = 7, 5  # tokens decoded plainly at a time, and of a slow target
-_PLAIN_S, _VERIFY_S = 0.12, 5.0  # seconds after which they are enough, and verifications are
-_FAST_S = 1.5  # and those of a fast target, which are measured more often: as much disturbs them more
-REPEATS, _MOST = 3, 9
+_PLAIN_S = 0.12  # seconds after which they are enough,
+_VERIFY_S, _MORE_S = 5.0, 10.0  # and after which verifications are, without more of them and with
+REPEATS, _MOST = 3, 12  # turns that each length has after the draft, and more without it
+_SURE = 0.025  # how well it is known what they take when there need not be more
 _THINKS = 3.0  # ms of thought beside a verification,
 _PAIRS, _PAIRS_S = 7, 1.0  # how many of them are compared with others, and seconds after which fewer are enough
+
+Turn = Mapping[int, float]
+"""What a step takes by rows, in plain tokens."""
 
 
 def plain(target: Target, tokens: list[int]) -> float:
@@ -48,28 +53,63 @@ def turns(
 ) -> tuple[float, dict[int, float]]:
     """A token of plain decoding, and by rows a step that verifies so many, ms.
 
-    Each length has its turn, `REPEATS` times (less often where that takes long, more often where it does not), between
-    plain tokens: what disturbs for a while disturbs all alike, and where plain decoding was slower the turn is taken to
-    have been as much slower.
+    Each length has its turn, `REPEATS` times, less often where that takes long, between plain tokens: what disturbs for
+    a while disturbs all alike, and where plain decoding was slower the turn is taken to have been as much slower. Where
+    turns do not agree there are more of them, in which the draft has none: what that makes of verifications is much the
+    same for all.
 
     between  done before each of them, as the draft has its turn in decoding: who comes after it finds caches cold
-    done     called after each, but for those that a fast target has more of: how many is not known beforehand
+    done     called after each, but for those that there are more of: how many is not known beforehand
     """
-    began, alone, found = time.perf_counter(), [plain(target, tokens)], []
-    for repeat in range(1 + _MOST):
-        if repeat > 1 and time.perf_counter() - began > (_FAST_S if repeat > REPEATS else _VERIFY_S):
-            break
-        turn = {}
+    began, alone = time.perf_counter(), [plain(target, tokens)]
+
+    def turn(before: Callable[[], object], after: Callable[[], object]) -> Turn:
+        """What a step takes by rows, in plain tokens."""
+        took = {}
         for length in lengths:
-            between()
-            ((_, turn[length + 1]),) = steps(target, tokens, length, 1)
-            if repeat <= REPEATS:
-                done()
+            before()
+            ((_, took[length + 1]),) = steps(target, tokens, length, 1)
+            after()
         alone.append(plain(target, tokens))
-        found.append((turn, (alone[-2] + alone[-1]) / 2))
-    found = found[1:]  # the first has warmed them up
-    token = usual([near for _, near in found])
-    return token, {rows: usual([turn[rows] * token / near for turn, near in found]) for rows in found[0][0]}
+        near = (alone[-2] + alone[-1]) / 2
+        return {rows: ms / near for rows, ms in took.items()}
+
+    def spent() -> float:
+        return time.perf_counter() - began
+
+    between()
+    turn(lambda: None, done)  # which warms them up
+    del alone[:-1]
+    cold, warm = [turn(between, done)], list[Turn]()
+    while len(cold) < REPEATS and spent() < _VERIFY_S:
+        cold.append(turn(between, done))
+    while len(warm) < _MOST and spent() < _MORE_S and unsure(cold, warm) > _SURE:
+        warm.append(turn(lambda: None, lambda: None))
+    token = usual(alone)
+    return token, {rows: share * token for rows, share in by_rows(cold, warm).items()}
+
+
+def by_rows(cold: Sequence[Turn], warm: Sequence[Turn]) -> Turn:
+    """What a step takes with caches cold. cold, warm: turns of each kind, of which the one differs from the other by
+    the same factor whatever rows there are."""
+    return {rows: usual(shares) for rows, shares in _together(cold, warm).items()}
+
+
+def unsure(cold: Sequence[Turn], warm: Sequence[Turn]) -> float:
+    """How well that is known: the error to be expected of one of them, as a share of it; inf: nothing tells."""
+    found = _together(cold, warm).values()
+    count = len(cold) + len(warm)
+    if count < 2:
+        return inf
+    return fmean(stdev(shares) / fmean(shares) for shares in found) / sqrt(count)
+
+
+def _together(cold: Sequence[Turn], warm: Sequence[Turn]) -> dict[int, list[float]]:
+    each = {rows: ([turn[rows] for turn in cold], [turn[rows] for turn in warm]) for rows in cold[0]}
+    factor = (
+        sum(usual(one) for one, _ in each.values()) / sum(usual(other) for _, other in each.values()) if warm else 1
+    )
+    return {rows: [*one, *(factor * share for share in other)] for rows, (one, other) in each.items()}
 
 
 def taps(

@@ -91,13 +91,14 @@ class Observed:
         return self._plain_now < _FASTER or _SLOWER < self._fastest < inf
 
     def verified(self, fact: Stepped) -> None:
-        """The target's part of a step."""
+        """The target's part of a step, but for what it was slowed by that was thought meanwhile: the less is decided,
+        the less that is."""
         base, rows = self._base, fact.length + 1
         verify, mirror = self._shape.curve.at(rows), fact.setting.mode == "mirror"
         if mirror:
             verify *= self._slower.curve.at(1)
             verify += base.tap if fact.setting.predictor != "draft" else 0.0
-        ratio = fact.target / max(verify, 1e-9)
+        ratio = (fact.target - base.thought * fact.thought) / max(verify, 1e-9)
         # Which of these is wrong is not said by this step alone, but by others with other rows, or without the draft.
         off, shared = ratio / self._target.value, 0.5 if mirror else 1.0
         self._shape.saw(rows, off, shared)

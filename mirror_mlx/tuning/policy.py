@@ -52,6 +52,7 @@ class Stepped:
     checked      passes for the next window that had streams to check, and how many proposals of these held
     ends         whether the next window reaches to the end of the text, or of what was asked for: it takes less, then
     known        when the draft was told the outcome, after it was told of the step; 0: there is no draft
+    thought      what a policy has thought beside the verification
     """
 
     setting: Setting
@@ -72,6 +73,7 @@ class Stepped:
     waited: float = 0.0
     known: float = 0.0
     guessed: bool | None = None
+    thought: float = 0.0
 
 
 class Passed(NamedTuple):
