@@ -3,6 +3,7 @@
 import json
 import resource
 import threading
+import time
 from collections import Counter
 
 import mlx.core as mx
@@ -23,6 +24,7 @@ from mirror_mlx.sampling import Sampling
 from mirror_mlx.target.submission import LayerByLayer
 from mirror_mlx.tuning.costs import Costs, DraftCosts
 from mirror_mlx.tuning.curve import Curve
+from mirror_mlx.tuning.policy import Fixed
 
 
 def costs(verify=1.0, one=0.1, plain_ms=1.0):
@@ -261,3 +263,20 @@ def test_a_hundred_thousand_tokens_leave_nothing_behind(opened, modes):
     assert threading.active_count() == before
     assert modes <= seen.keys()
     assert used[-1] < used[1] + 4
+
+
+def test_how_long_is_thought_beside_a_verification_is_told(monkeypatch):
+    """Of the next step: that is the one it is thought beside."""
+    facts = []
+
+    def stepped(policy, fact):
+        facts.append(fact)
+        time.sleep(0.004)
+
+    monkeypatch.setattr(Fixed, "stepped", stepped)
+    model = zoo.tiny("qwen3")
+    with Engine(model, draft=right_draft(model), mode="sd", num_draft_tokens=2) as engine:
+        assert said(engine) == plain(model)
+    assert len(facts) > 3
+    assert facts[0].thought < 1.0
+    assert all(4.0 <= fact.thought <= fact.target for fact in facts[1:])

@@ -1,5 +1,9 @@
 """What calibration makes of the times there are."""
 
+import random
+from math import inf
+from typing import ClassVar
+
 import pytest
 
 from mirror_mlx.calibration import verifying
@@ -61,3 +65,60 @@ def test_whether_thinking_slows_the_target_is_measured(monkeypatch, elsewhere):
     monkeypatch.setattr(verifying.time, "perf_counter", target.clock)
     found = verifying.thought(target, tokens, 3, between=lambda: None)
     assert found == pytest.approx(0.0 if elsewhere else 1.0, abs=0.05)
+
+
+class Kernels(Clocked):
+    """One that verifies as many rows as there are kernels for, and is disturbed: `noise` of what a step takes, at most.
+    Who comes after the draft finds caches cold."""
+
+    TAKES: ClassVar = {1: 10.0, 2: 10.5, 3: 12.5, 4: 10.7, 5: 12.5, 6: 12.6, 8: 12.3, 9: 14.1, 12: 14.0, 16: 15.5}
+
+    def __init__(self, noise, seed):
+        super().__init__(10.0)
+        self.noise, self.chance = noise, random.Random(seed)
+        self.rows, self.cold, self.verified = 0, False, 0
+
+    def between(self):
+        self.cold = True
+
+    def begin(self, pending, window, tokens, tap=False):
+        self.rows = len(window) + 1
+
+    def proceed(self):
+        pass
+
+    def finish(self):
+        disturbed = 1 + self.chance.uniform(-self.noise, self.noise)
+        self.now += self.TAKES[self.rows] * disturbed * (1.1 if self.cold else 1.0)
+        self.cold, self.verified = False, self.verified + 1
+        return [7] * self.rows
+
+    def commit(self, outcome):
+        pass
+
+
+def measured(monkeypatch, noise, seed=0):
+    target = Kernels(noise, seed)
+    monkeypatch.setattr(verifying.time, "perf_counter", lambda: target.now / 1e3)
+    return target, *verifying.turns(target, [1], verifying.windows(15), target.between, lambda: None)
+
+
+@pytest.mark.parametrize(("noise", "off"), [(0.0, 1e-6), (0.2, 0.12)])
+def test_what_verifications_take_is_found_beside_what_disturbs_them(monkeypatch, noise, off):
+    for seed in range(10):
+        _, token, rows = measured(monkeypatch, noise, seed)
+        assert token == pytest.approx(10.0)
+        assert rows == {count: pytest.approx(1.1 * ms, rel=off) for count, ms in Kernels.TAKES.items()}
+        assert rows[4] < min(rows[3], rows[5])
+
+
+def test_where_turns_do_not_agree_there_are_more_of_them(monkeypatch):
+    found = [measured(monkeypatch, noise)[0].verified / len(Kernels.TAKES) for noise in (0.0, 0.03, 0.2)]
+    assert found == [1 + verifying.REPEATS, 1 + verifying.REPEATS, pytest.approx(1 + verifying.REPEATS + 10, abs=2)]
+
+
+def test_one_turn_says_nothing_of_how_well_it_is_known():
+    turn = {1: 1.0, 4: 1.1}
+    assert verifying.unsure([turn], []) == inf
+    assert verifying.unsure([turn], [turn]) == 0.0
+    assert verifying.by_rows([turn], [{1: 0.8, 4: 0.88}]) == pytest.approx(turn)

@@ -93,3 +93,14 @@ def test_a_requests_first_window_says_nothing_of_those_that_follow():
     assert list(beliefs.of(setting).alive(5)) == before
     beliefs.stepped(replace(window, opening=False))
     assert beliefs.of(setting).alive(5)[0] < before[0]
+
+
+def test_what_is_thought_beside_a_verification_is_not_taken_for_what_it_takes():
+    """Most of it is thought in the first steps, when what little was seen of them counts for much."""
+    costs = replace(worlds.costs(), thought=0.5)
+    observed, setting = Observed(costs), SETTINGS[0]
+    takes = costs.verify.at(setting.length + 1)
+    for thought in (36.0, 12.0, 6.0, 0.0):
+        observed.verified(Stepped(setting, setting.length, 2, target=takes + thought / 2, whole=200.0, thought=thought))
+    observed.rescale()
+    assert observed.costs.verify.at(setting.length + 1) == pytest.approx(takes)

@@ -17,8 +17,7 @@ _PLAIN_S = 0.12  # seconds after which they are enough,
 _VERIFY_S, _MORE_S = 5.0, 10.0  # and after which verifications are, without more of them and with
 REPEATS, _MOST = 3, 12  # turns that each length has after the draft, and more without it
 _SURE = 0.025  # how well it is known what they take when there need not be more
-_THINKS = 3.0  # ms of thought beside a verification,
-_PAIRS, _PAIRS_S = 7, 1.0  # how many of them are compared with others, and seconds after which fewer are enough
+_PAIRS, _PAIRS_S = 7, 1.0  # verifications with thought and without, and seconds after which fewer are enough
 
 Turn = Mapping[int, float]
 """What a step takes by rows, in plain tokens."""
@@ -136,12 +135,13 @@ def taps(
 
 def thought(target: Target, tokens: list[int], length: int, between: Callable[[], object]) -> float:
     """Of what is thought beside a verification of `length` proposals, the share by which that takes longer: none where
-    the target is another device, all of it where it is computed on the same core. between: as in `turns`."""
+    the target is another device, all of it where it is computed on the same core. It is thought for half as long as one
+    takes: what disturbs one verification and not the next is more than any decision takes. between: as in `turns`."""
     began, shares = time.perf_counter(), list[float]()
     while len(shares) < _PAIRS and (len(shares) < REPEATS or time.perf_counter() - began < _PAIRS_S):
         between()
         ((_, alone),) = steps(target, tokens, length, 1)
-        ms = min(_THINKS, alone / 2)
+        ms = alone / 2
         between()
         ((_, beside),) = steps(target, tokens, length, 1, meanwhile=partial(_think, ms))
         shares.append((beside - alone) / ms)

@@ -40,7 +40,7 @@ _WORSE = 0.98  # times plain decoding's before that is: what a few of its tokens
 _JUDGE = 4  # steps between two judgements of whether speculation is worth it
 _NEW = 8  # steps after which each is judged, where something has just been decided
 _SLOWS = 0.5  # of what is thought, by which a verification takes longer, and it is thought less
-_TOGETHER = 80.0  # ms of steps that are thought of together then
+_TOGETHER = 400.0  # ms of steps that are thought of together then
 _LASTED = 128  # steps of speculation that was worth it for long
 _ALIKE = 0.02  # by as much more or less is expected, and it is not looked for something else,
 _SKIPPED = 3  # so many times at most, while plain decoding goes on
@@ -326,11 +326,12 @@ class Governor:
         self._expected = self._said(self._setting)
         better = other is not None and self._rate_of(other) > self._expected.rate
         rate = self._expected.rate
-        if better or self.gain < _WORSE or self._lookout.changed(rate):
+        changed = self._lookout.changed(rate)
+        if better or self.gain < _WORSE or (changed and not self._slows):
             self._lookout.looked(rate, self._since)
             self._prefer(*self._lookout.best(self.costs, self._setting, near=self.slow))
         else:
-            self._lookout.begin(self.costs, self._setting, rate, self._since, near=self.slow)
+            self._lookout.begin(self.costs, self._setting, rate, self._since, near=self.slow, now=changed)
         plain, why = self.costs.plain, ""
         if self.gain < _WORSE and not self._doubt.learning(self._steps):
             why = f"{self.gain:.2f} × plain expected"

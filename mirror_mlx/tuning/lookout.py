@@ -44,9 +44,11 @@ class Lookout:
         """Whether a look is under way."""
         return self._looking is not None
 
-    def begin(self, costs: Costs, start: Setting, rate: float, since: int, *, near: bool = False) -> None:
-        """If it is time. start: what is done; rate, since: as for `looked`."""
-        if self._looking is None and since >= self._next:
+    def begin(
+        self, costs: Costs, start: Setting, rate: float, since: int, *, near: bool = False, now: bool = False
+    ) -> None:
+        """If it is time, or now. start: what is done; rate, since: as for `looked`."""
+        if self._looking is None and (now or since >= self._next):
             self.looked(rate, since)
             self._looking = self.search(costs, start, near=near)
 

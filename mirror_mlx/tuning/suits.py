@@ -9,7 +9,7 @@ from mirror_mlx.tuning.throughput import Belief, Setting, predict
 _GRADES = (-1.5, -1.0, -0.5, 0.5, 1.0, 1.5)  # log odds
 _USUAL = 0.25  # what is less is as on the whole
 _BETTER = 1.01  # times the rate before another one suits
-_AGAIN = 32  # steps between two looks at what does
+_AGAIN, _MOST = 32, 128  # steps between two looks at what does, and where they keep finding the same
 
 BeliefOf = Callable[[Setting, float], Belief]
 """What is believed of the text and the draft in this setting, where the text is so much easier than on the whole."""
@@ -28,7 +28,7 @@ class Suits:
         self._of: Setting | None = None  # for which one it was looked
         self._found: Found = {}
         self._looking: Generator[None, None, Found] | None = None
-        self._steps = 0  # since it was
+        self._steps, self._next = 0, _AGAIN  # since it was, and until it is again
 
     def at(self, setting: Setting, ease: float) -> Setting:
         """What had better be done where this was decided."""
@@ -45,9 +45,10 @@ class Suits:
         self._steps += 1
         if setting != self._of:
             self._of, self._found, self._looking = setting, {}, None
-        if self._looking is None and (not self._found or self._steps > _AGAIN):
+        if self._looking is None and (not self._found or self._steps > self._next):
             self._looking, self._steps = self._look(costs, setting), 0
         if self._looking is not None and (found := further(self._looking, slowed)) is not None:
+            self._next = min(2 * self._next, _MOST) if found == self._found else _AGAIN
             self._found, self._looking = found, None
 
     def _look(self, costs: Costs, setting: Setting) -> Generator[None, None, Found]:
