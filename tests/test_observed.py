@@ -104,3 +104,16 @@ def test_what_is_thought_beside_a_verification_is_not_taken_for_what_it_takes():
         observed.verified(Stepped(setting, setting.length, 2, target=takes + thought / 2, whole=200.0, thought=thought))
     observed.rescale()
     assert observed.costs.verify.at(setting.length + 1) == pytest.approx(takes)
+
+
+def test_nor_is_a_verification_taken_to_be_faster_for_it():
+    """Beside a fast target more may be thought than it takes, and by which share it is slower is not known well."""
+    costs, setting = replace(worlds.costs(), thought=1.0), SETTINGS[0]
+    observed, takes = Observed(costs), costs.verify.at(setting.length + 1)
+    for _ in range(4):
+        observed.verified(Stepped(setting, setting.length, 2, target=3 * takes, whole=900.0, thought=2.9 * takes))
+    observed.rescale()
+    assert observed.costs.verify.at(setting.length + 1) == pytest.approx(takes)
+    observed.verified(Stepped(setting, setting.length, 2, target=0.9 * takes, whole=200.0, thought=5.0))
+    observed.rescale()
+    assert observed.costs.verify.at(setting.length + 1) < takes

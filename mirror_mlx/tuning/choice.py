@@ -102,8 +102,8 @@ def further(looking: Generator[None, None, T], slowed: float = inf, beside: floa
     """As far as there is time for beside one verification: what it ends with; None: it has not ended. slowed: ms of the
     step, where that takes longer for it; beside: ms that nobody waits in, where that is known."""
     try:
-        share = max(1.0, _THINKS * slowed / _TAKES) if slowed < inf else max(_AT_ONCE, beside / _TAKES)
-        for _ in range(int(share)):
+        count = max(1.0, _THINKS * slowed / _TAKES) if slowed < inf else max(_AT_ONCE, beside / _TAKES)
+        for _ in range(int(count)):
             next(looking)
     except StopIteration as ended:
         found: T = ended.value

@@ -91,14 +91,15 @@ class Observed:
         return self._plain_now < _FASTER or _SLOWER < self._fastest < inf
 
     def verified(self, fact: Stepped) -> None:
-        """The target's part of a step, but for what it was slowed by that was thought meanwhile: the less is decided,
-        the less that is."""
+        """The target's part of a step. Where that was late the rest of it may be what was thought meanwhile, which is
+        less once less is decided."""
         base, rows = self._base, fact.length + 1
         verify, mirror = self._shape.curve.at(rows), fact.setting.mode == "mirror"
         if mirror:
             verify *= self._slower.curve.at(1)
             verify += base.tap if fact.setting.predictor != "draft" else 0.0
-        ratio = (fact.target - base.thought * fact.thought) / max(verify, 1e-9)
+        usual = min(fact.target, verify * self._target.value)
+        ratio = max(fact.target - base.thought * fact.thought, usual) / max(verify, 1e-9)
         # Which of these is wrong is not said by this step alone, but by others with other rows, or without the draft.
         off, shared = ratio / self._target.value, 0.5 if mirror else 1.0
         self._shape.saw(rows, off, shared)
