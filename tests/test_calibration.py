@@ -106,7 +106,8 @@ def measured(monkeypatch, noise, seed=0):
 @pytest.mark.parametrize(("noise", "off"), [(0.0, 1e-6), (0.2, 0.12)])
 def test_what_verifications_take_is_found_beside_what_disturbs_them(monkeypatch, noise, off):
     for seed in range(10):
-        _, token, rows = measured(monkeypatch, noise, seed)
+        _, token, rows, spread = measured(monkeypatch, noise, seed)
+        assert spread == pytest.approx(noise / 3**0.5, rel=0.4, abs=1e-6)
         assert token == pytest.approx(10.0)
         assert rows == {count: pytest.approx(1.1 * ms, rel=off) for count, ms in Kernels.TAKES.items()}
         assert rows[4] < min(rows[3], rows[5])

@@ -46,13 +46,15 @@ class Step:
         self.verify = costs.verify.at(setting.length + 1) * costs.slower
         self.rows = self.draft.slower.at(setting.carried(setting.length + 1))
         self.verify += costs.tap if setting.predictor != "draft" else 0.0
+        self.known_at = self.verify
 
     def ends(self, place):
         return self.play(place)[0]
 
-    def play(self, place, late=0.0):
+    def play(self, place, late=0.0, times=1.0):
         """The same of one that begins while the draft is busy for so much longer; and for how much longer it still is
-        when the next one begins."""
+        when the next one begins. times: as long as usually until the outcome is known."""
+        self.known_at = times * self.verify
         setting, tap = self.setting, self.setting.predictor != "draft"
         one, whole = self.draft.beside, self.draft.needed(setting.length)
         due = Due(self.verify, whole, one, setting, hits) if setting.late else None
@@ -64,7 +66,7 @@ class Step:
         at = max(late, self.costs.starts)
         there, first = {}, []  # when a window was finished; the root that had a pass before others were named,
         before = [None] * (self.known().place if self.joint else 0)  # which come before it
-        facts = sorted([(self.verify, "outcome"), *([(spoken, "tap")] if tap else [])])
+        facts = sorted([(self.known_at, "outcome"), *([(spoken, "tap")] if tap else [])])
         while True:
             while facts and facts[0][0] <= at:
                 if facts.pop(0)[1] == "tap":
@@ -72,7 +74,7 @@ class Step:
                 else:
                     key = (0, VOCAB - 1) if place is None else (round_.cache.keys or before + first)[place]
                     if round_.cache.finished(key):
-                        ends = max(self.verify, there[key])
+                        ends = max(self.known_at, there[key])
                         return ends, at - ends
                     round_.resolved(Outcome(*key))
             action = round_.next(at, self.draft.width, self.joint)
@@ -120,7 +122,7 @@ class Step:
 
     def after(self, at, cost, slower):
         """When that is done which takes so long while the target is busy, and less when it is not."""
-        room = max(0.0, self.verify - at)
+        room = max(0.0, self.known_at - at)
         return at + cost if cost <= room else at + room + (cost - room) / slower
 
 
@@ -187,6 +189,29 @@ def test_steps_in_a_row_take_as_long_as_the_model_says(case, joins, seed):
             ends, late = step.play(None, late)
         took.append(ends)
     assert throughput.predict(costs, setting, Chance([1.0], hits)).step == pytest.approx(fmean(took), rel=0.05)
+
+
+@pytest.mark.parametrize("predictor", ["draft", "hybrid"])
+@pytest.mark.parametrize(
+    ("verify", "one", "length"), [(76, 30, 3), (95, 30, 5), (110, 30, 5), (43, 20, 7), (62, 10, 11)]
+)
+def test_who_waits_for_two_things_waits_for_longer_where_they_differ(verify, one, length, predictor):
+    """Than for the one that usually takes longer. (Where that is all there is, steps are 0.97 times as long.)"""
+    draft = DraftCosts(Curve.of({1: one}), Curve.of({1: one, 8: 1.1 * one, 24: 1.5 * one}), 3.0)
+    costs = Costs(verify, Curve.of({1: verify}), exits={4: 0.5}, drafts={(2, False): draft}, spread=0.1)
+    setting, chance, took = Setting("mirror", length, length, 24, predictor, 4, (2, False)), Random(1), []
+    step, late = Step(costs, setting, joint=False), 0.0
+    likely = [hits(place + 1) - hits(place) for place in range(setting.roots)]
+    for _ in range(2000):
+        (place,) = chance.choices([*range(setting.roots), None], [*likely, 1 - sum(likely)])
+        times, before = max(0.5, chance.gauss(1.0, 0.1)), late
+        try:
+            ends, late = step.play(place, before, times)
+        except IndexError:  # so many roots were not come to
+            ends, late = step.play(None, before, times)
+        took.append(ends)
+    belief = Chance([1.0], hits)
+    assert throughput.predict(costs, setting, belief).step == pytest.approx(fmean(took), rel=0.005)
 
 
 @pytest.mark.parametrize("tokens", [1.8, 2.6])

@@ -137,7 +137,7 @@ def measure(
         )
 
     between = _Turns(None if draft is None else drafted(wanted.ways[0]))
-    plain, rows = verifying.turns(target, tokens, windows, between, told.done)
+    plain, rows, spread = verifying.turns(target, tokens, windows, between, told.done)
     said = tokens[: len(text) + _SAID]
     verify = Curve.through(rows)
     taps = list(told.each(verifying.taps(target, tokens, length, wanted.exits, between)))
@@ -146,7 +146,7 @@ def measure(
     costs = Costs(
         # A verification of one row does all that a plain token needs: what took longer was disturbed.
         min(plain, verify.at(1)), verify, max(0.0, median([ms for _, _, ms in taps])) if taps else 0.0,
-        {layer: share for layer, share, _ in taps}, thought=thought,
+        {layer: share for layer, share, _ in taps}, thought=thought, spread=spread,
     )  # fmt: skip
     if draft is None or between.failed:
         return Found(costs, refusal=between.failed)

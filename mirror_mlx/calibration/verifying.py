@@ -49,8 +49,9 @@ def turns(
     lengths: Sequence[int],
     between: Callable[[], object],
     done: Callable[[], object],
-) -> tuple[float, dict[int, float]]:
-    """A token of plain decoding, and by rows a step that verifies so many, ms.
+) -> tuple[float, dict[int, float], float]:
+    """A token of plain decoding, and by rows a step that verifies so many, ms; and by how much one such step differs
+    from another, a standard deviation as a share.
 
     Each length has its turn, `REPEATS` times, less often where that takes long, between plain tokens: what disturbs for
     a while disturbs all alike, and where plain decoding was slower the turn is taken to have been as much slower. Where
@@ -84,8 +85,9 @@ def turns(
         cold.append(turn(between, done))
     while len(warm) < _MOST and spent() < _MORE_S and unsure(cold, warm) > _SURE:
         warm.append(turn(lambda: None, lambda: None))
-    token = usual(alone)
-    return token, {rows: share * token for rows, share in by_rows(cold, warm).items()}
+    token, count = usual(alone), len(cold) + len(warm)
+    spread = sqrt(count) * unsure(cold, warm) if count > 1 else 0.0
+    return token, {rows: share * token for rows, share in by_rows(cold, warm).items()}, spread
 
 
 def by_rows(cold: Sequence[Turn], warm: Sequence[Turn]) -> Turn:

@@ -7,6 +7,7 @@ the outcome is known keeps the target waiting, for longer than one over a single
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import erfc, exp, pi, sqrt
 from typing import NamedTuple
 
 from mirror_mlx.tuning.curve import Curve
@@ -14,6 +15,7 @@ from mirror_mlx.tuning.passes import Needed
 
 _COUNTS = (1, 2, 4, 8, 16, 32, 64, 128)
 """Branches of a pass that are looked at, beside all of them."""
+_SURE = 3.0  # standard deviations: what is further off is so each time
 
 
 def worthwhile(
@@ -54,6 +56,22 @@ def worthwhile(
     return count
 
 
+def overdue(late: float, spread: float) -> tuple[float, float]:
+    """How likely something ends after something else, and for how long they wait that wait for it, on average. late: by
+    how much it usually does; spread: of that, a standard deviation.
+
+    >>> overdue(4.0, 0.0), overdue(-4.0, 0.0)
+    ((1.0, 4.0), (0.0, 0.0))
+    >>> [round(found, 2) for found in overdue(0.0, 10.0)], [round(found, 2) for found in overdue(-30.0, 10.0)]
+    ([0.5, 3.99], [0.0, 0.0])
+    """
+    if abs(late) >= _SURE * spread:
+        return (1.0, late) if late > 0 else (0.0, 0.0)
+    off = late / spread
+    often = 0.5 * erfc(-off / sqrt(2))
+    return often, late * often + spread * exp(-off * off / 2) / sqrt(2 * pi)
+
+
 def lasting(takes: float, slower: float, room: float) -> float:
     """What takes so long while the target is busy, which is so many times as long as alone, and the target has so much
     left to do.
@@ -81,8 +99,8 @@ class Known(NamedTuple):
 
 
 class Group(NamedTuple):
-    """So many roots whose windows have had as many passes when the outcome is known; ended: once the pass under way has
-    ended as well; known: of the outcome that the draft expects."""
+    """So many roots whose windows have had as many passes when the last one begins; ended: once it has ended; known: of
+    the outcome that the draft expects."""
 
     roots: int
     passes: float
@@ -92,12 +110,14 @@ class Group(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """groups: as they are served, mostly the likeliest first
-    free: when the draft can turn to an outcome that nothing was prepared for, or not enough
+    """groups  as they are served, mostly the likeliest first
+    late    for how long the last pass goes on after the outcome is known; negative: so long before that it has ended
+    carried what a pass takes besides that follows then
     """
 
     groups: tuple[Group, ...]
-    free: float
+    late: float
+    carried: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,13 +160,14 @@ class Work:
         >>> one, same = Curve.of({1: 10.0, 9: 18.0}), Curve.of({1: 1.0})
         >>> work = Work(8, 0, three, three, one, same, 1.0, 1.0, lambda count: 1 - 0.5**count, 10.0)
         >>> work.until(60, begins=10, spoken=0).groups
-        (Group(roots=4, passes=3, ended=3, known=False), Group(roots=4, passes=2, ended=2, known=False))
+        (Group(roots=4, passes=2, ended=3, known=False), Group(roots=4, passes=2, ended=2, known=False))
         """
-        now, joins, groups = begins, self.tapped, self._named(begins <= verify)
+        now, joins, groups = begins, self.tapped, self._named()
         while now < verify:
             if joins and now >= spoken:
                 groups, joins = [*groups, Group(joins, 0, 0)], 0
-            unfinished = self._unfinished(groups)
+            before = [one._replace(passes=one.ended) for one in groups]
+            unfinished = self._unfinished(before)
             loads = [(one.roots, self._load(one)) for _, one in unfinished]
             batch = self._worthwhile(unfinished, loads, verify - now) if loads else 0
             if batch:
@@ -154,22 +175,20 @@ class Work:
                 slower = self.slower.at(load)
                 takes = self.one.at(load) + carried * slower
                 now, carried = now + lasting(takes, slower, verify - now), 0.0
-                groups = self._served(groups, batch)
-                if now <= verify:
-                    groups = [one._replace(passes=one.ended) for one in groups]
+                groups = self._served(before, batch)
             elif joins and spoken < verify:
                 now = spoken
             else:
                 break
-        return Prepared(tuple(groups), max(now, verify) + carried)
+        return Prepared(tuple(groups), now - verify, carried)
 
-    def _named(self, done: bool) -> list[Group]:
-        """The own roots. done: once the first pass has ended, or else while it goes on."""
+    def _named(self) -> list[Group]:
+        """The own roots, as the first pass begins."""
         if self.known is None:
             groups = [Group(self.own, 0, 0)]
         else:
             passes, before = self.known.passes, self.known.place
-            known = Group(1, passes if done else 0, passes, known=True)
+            known = Group(1, 0, passes, known=True)
             groups = [Group(before, 0, 0), known, Group(self.own - 1 - before, 0, 0)]
         return [one for one in groups if one.roots]
 

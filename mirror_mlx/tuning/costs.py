@@ -129,6 +129,8 @@ class Costs:
     slower    factor on a verification beside a busy draft
     exchange  what a window takes that is waited for, beside its passes
     starts    from the beginning of a step until the draft is at work on it, unless it is busy
+    spread    by how much, as a share of a verification, it differs from one step to the next which of both devices is
+              done first: a standard deviation
     thought   the share of what is thought beside a verification by which that takes longer
     drafts    by how the draft proposes; none: there is no draft, or it costs nothing
     more      factors on steps of speculation, by their kind: there is more to one than its parts
@@ -148,6 +150,7 @@ class Costs:
     token: float = 0.0
     thought: float = 0.0
     starts: float = 0.0
+    spread: float = 0.0
 
     @classmethod
     def mean(cls, of: "Sequence[Costs]") -> "Costs":
@@ -159,6 +162,7 @@ class Costs:
             fmean(one.slower for one in of), fmean(one.exchange for one in of),
             {way: DraftCosts.mean([one.drafts[way] for one in of]) for way in first.drafts},
             thought=fmean(one.thought for one in of), starts=fmean(one.starts for one in of),
+            spread=fmean(one.spread for one in of),
         )  # fmt: skip
 
     def drafting(self, way: Way, length: int, window: int | None = None) -> float:
@@ -171,7 +175,7 @@ class Costs:
         return {
             "plain": self.plain, "verify": list(self.verify.points), "tap": self.tap,
             "exits": [[layer, share] for layer, share in self.exits.items()], "slower": self.slower,
-            "exchange": self.exchange, "thought": self.thought, "starts": self.starts,
+            "exchange": self.exchange, "thought": self.thought, "starts": self.starts, "spread": self.spread,
             "drafts": [
                 {
                     "streams": streams, "exact": exact, "glue": list(d.glue.points), "one": list(d.one.points),
@@ -195,6 +199,7 @@ class Costs:
         return cls(
             float(given["plain"]), _curve(given["verify"]), float(given["tap"]), exits, float(given["slower"]),
             float(given["exchange"]), drafts, thought=float(given["thought"]), starts=float(given["starts"]),
+            spread=float(given["spread"]),
         )  # fmt: skip
 
 

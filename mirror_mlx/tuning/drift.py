@@ -1,5 +1,7 @@
 """What a device takes against what it was expected to: all of it, and by how much there is to do. Pure."""
 
+from math import sqrt
+
 from mirror_mlx.tuning.curve import Curve
 
 
@@ -74,6 +76,35 @@ class Excess:
 
     def value(self, usual: float) -> float:
         return (self._count * self._mean + self._WEIGHT * usual) / (self._count + self._WEIGHT)
+
+
+class Spread:
+    """By how much something differs from what it usually is, each time: a standard deviation.
+
+    first  before much was seen of it
+
+    >>> seen = Spread(0.1)
+    >>> for off in [0.03, -0.03] * 100:
+    ...     seen.saw(off)
+    >>> round(seen.value, 2), Spread(0.1).value
+    (0.05, 0.1)
+    """
+
+    _KEEP = 0.97
+    _WEIGHT = 8.0  # of what was there first
+    _FAR = 0.5
+    """What is further off was interrupted, and counts for no more than that."""
+
+    def __init__(self, first: float) -> None:
+        self._first, self._squares, self._count = first, 0.0, 0.0
+
+    def saw(self, off: float) -> None:
+        self._squares = self._KEEP * self._squares + min(abs(off), self._FAR) ** 2
+        self._count = self._KEEP * self._count + 1
+
+    @property
+    def value(self) -> float:
+        return sqrt((self._squares + self._WEIGHT * self._first**2) / (self._count + self._WEIGHT))
 
 
 class Often:

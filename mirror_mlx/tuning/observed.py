@@ -10,7 +10,7 @@ from statistics import fmean
 from mirror_mlx.messages import HITS, PREDICTORS
 from mirror_mlx.tuning.costs import Costs, Kind, Way, carried
 from mirror_mlx.tuning.curve import Curve
-from mirror_mlx.tuning.drift import Excess, Often, Ratio, Shape
+from mirror_mlx.tuning.drift import Excess, Often, Ratio, Shape, Spread
 from mirror_mlx.tuning.policy import Passed, Stepped
 from mirror_mlx.tuning.running import Brought
 from mirror_mlx.tuning.tally import Plained
@@ -44,6 +44,8 @@ class Observed:
         self._besides = {way: Shape(draft.slower) for way, draft in costs.drafts.items()}
         self._hindered = Ratio(costs.slower)  # a plain token beside the draft ÷ alone
         self._slower = Shape(Curve.of({1: costs.slower}))  # what a verification takes beside the draft ÷ alone
+        self._spread = Spread(costs.spread)
+        self._off = 1.0  # what the last verification took ÷ what it usually takes by now
 
     def rescale(self, token: float = 0.0) -> None:
         """token: see `Costs`."""
@@ -58,7 +60,7 @@ class Observed:
         slow = self._target.value
         self.costs = replace(
             base, plain=base.plain * self._plain_now, verify=self._shape.curve.scaled(slow), tap=base.tap * slow,
-            slower=self._slower.curve.at(1), drafts=drafts, more=self._more, token=token,
+            slower=self._slower.curve.at(1), drafts=drafts, more=self._more, token=token, spread=self._spread.value,
             reached={kind: seen.value for kind, seen in self._reached.items()},
         )  # fmt: skip
 
@@ -101,7 +103,8 @@ class Observed:
         usual = min(fact.target, verify * self._target.value)
         ratio = max(fact.target - base.thought * fact.thought, usual) / max(verify, 1e-9)
         # Which of these is wrong is not said by this step alone, but by others with other rows, or without the draft.
-        off, shared = ratio / self._target.value, 0.5 if mirror else 1.0
+        self._off = off = ratio / self._target.value
+        shared = 0.5 if mirror else 1.0
         self._shape.saw(rows, off, shared)
         if mirror:
             self._slower.saw(1, off)
@@ -115,7 +118,8 @@ class Observed:
             usually = sum(self._usual(way, passed)[2] for passed in fact.passed) * self._draft.value
             by = sum(passed.ms for passed in fact.passed) / usually
             drafts = {**drafts, way: drafts[way].scaled(by)}
-        return replace(self.costs, verify=Curve.of({1: fact.target}), tap=0.0, slower=1.0, more={}, drafts=drafts)
+        verify = Curve.of({1: fact.target})
+        return replace(self.costs, verify=verify, tap=0.0, slower=1.0, more={}, drafts=drafts, spread=0.0)
 
     def serial(self, fact: Stepped) -> float:
         """What the parts of a step in turns come to."""
@@ -161,7 +165,10 @@ class Observed:
         if offs[True] and offs[False]:
             usual = fmean(_load(way, passed) for passed in made if passed.beside)
             self._besides[way].saw(usual, fmean(offs[True]) / max(fmean(offs[False]), 1e-9), 0.5)
-        self._draft.saw(sum(passed.ms for passed in made) / all_of_them)
+        ratio = sum(passed.ms for passed in made) / all_of_them
+        if offs[True]:
+            self._spread.saw(ratio / before - self._off)
+        self._draft.saw(ratio)
 
     def _usual(self, way: Way, passed: Passed) -> tuple[Shape, float, float]:
         """What such a pass takes while the device is as fast as it was calibrated, ms, and where that is from."""

@@ -13,7 +13,7 @@ from statistics import fmean
 from typing import Literal, NamedTuple, Protocol
 
 from mirror_mlx.messages import Predictor, first_pass, spare
-from mirror_mlx.tuning.beside import Known, Work, lasting
+from mirror_mlx.tuning.beside import Known, Work, lasting, overdue
 from mirror_mlx.tuning.costs import Costs, DraftCosts, Kind, Way, carried
 from mirror_mlx.tuning.stopping import Kinds, ends
 
@@ -375,17 +375,18 @@ class _Beside:
             first, carried = 0.0, max(0.0, glue - single)
         begins = turns + lasting(first * slower, slower, max(0.0, verify - turns))
         done = work.until(verify, begins, spoken, carried)
-        over, parts, place, before, busy, whole = done.free - verify, [], 0, 0.0, 0.0, 0.0
+        under_way, over = overdue(done.late, costs.spread * verify)
+        parts, place, before, busy, whole = list[_Part](), 0, 0.0, 0.0, 0.0
         for group in done.groups:
             places = range(place, place + group.roots)
             found = hits(places.stop)
             if group.ended:
                 waited = work.whole_of(group).after(group.passes)
-                busy += (1 - waited) * (found - before)
+                busy += under_way * (1 - waited) * (found - before)
                 late_passes = work.enough_of(group).left(group.ended)
                 takes = verify + waited * over + late_passes * single + costs.exchange
                 passes = group.ended + late_passes
                 whole += (1 - work.whole_of(group).after(passes)) * (found - before)
                 parts.append(_Part(places, found - before, takes, passes, group.known))
             place, before = places.stop, found
-        return cls(tuple(parts), verify + over, over, busy, whole)
+        return cls(tuple(parts), verify + over + done.carried, over / under_way if under_way else 0.0, busy, whole)
