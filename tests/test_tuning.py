@@ -660,6 +660,27 @@ def test_a_step_that_is_done_otherwise_is_done_once(thought):
     assert not any(one and other for one, other in pairwise(otherwise))
 
 
+def test_what_was_done_before_is_done_again_as_soon_as_it_is_better(monkeypatch):
+    """Where it is looked for others by and by: no search says so here."""
+    world = World(replace(worlds.costs(10.0, 22.0), thought=1.0), 0.7)
+    governor = Governor(world.costs, REACH, {(0, False): 0.7})
+    play(governor, world, 300)
+    done, said, lookout = governor.setting, governor._said, governor._lookout
+    other = replace(done, length=3, late=3)
+    governor._before, better = [other], other
+    monkeypatch.setattr(lookout, "begin", lambda *of, **how: None)
+    monkeypatch.setattr(lookout, "changed", lambda rate: False)
+
+    def twice(setting):
+        found = said(setting)
+        return replace(found, tokens=found.tokens * (2 if setting == better else 1))
+
+    monkeypatch.setattr(governor, "_said", twice)
+    for better in (other, done):
+        play(governor, world, 40)
+        assert governor.setting == better
+
+
 def test_between_tokens_it_is_thought_no_longer_than_one_takes(monkeypatch):
     """Unless the target would take longer for it in any case."""
     looked = []

@@ -45,6 +45,7 @@ _LASTED = 128  # steps of speculation that was worth it for long
 _ALIKE = 0.02  # by as much more or less is expected, and it is not looked for something else,
 _SKIPPED = 3  # so many times at most, while plain decoding goes on
 _OFFERED = 0.25  # and by so many tokens more or less of what a backup would have proposed
+_BEFORE = 4  # settings that were done before and may be better again by now
 _PROBE = 4  # proposals compared with them, at most
 
 
@@ -89,6 +90,7 @@ class Governor:
         self._suits = Suits(reach, self._beliefs.of)
         self._expected = self._said(self._setting)  # of the steps that were decided
         self._tried: list[str] = []
+        self._before: list[Setting] = []  # what was done lately, the last one at the end
         self._choose(finished(self._best()), 1.0, doubt=False)
 
     # What holds now.
@@ -331,6 +333,9 @@ class Governor:
             self._lookout.looked(rate, self._since)
             self._prefer(*self._lookout.best(self.costs, self._setting, near=self.slow))
         else:
+            if self._slows and self._before:  # it is looked for others by and by, and these may be better at once
+                one = max(self._before, key=self._rate_of)
+                self._prefer(one, self._said(one))
             self._lookout.begin(self.costs, self._setting, rate, self._since, near=self.slow, now=changed)
         plain, why = self.costs.plain, ""
         if self.gain < _WORSE and not self._doubt.learning(self._steps):
@@ -455,6 +460,8 @@ class Governor:
         self._rows = None
         if said.rate > _BETTER * self._expected.rate:
             self._lookout.looked(said.rate)
+            self._before = [one for one in self._before if one not in (setting, self._setting)]
+            self._before = [*self._before, self._setting][-_BEFORE:]
             self._wish = self._setting = setting
             self._expected, self._changed = said, self._steps
             self._tried.append(f"{setting}: {self.gain:.2f} × plain expected")
