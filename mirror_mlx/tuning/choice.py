@@ -14,8 +14,7 @@ _ROOTS = (4, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 _PLAIN = Setting("ar")
 _ROUNDS = 3  # through all factors; after that nothing has been seen to change
 _AT_ONCE = 12  # settings that are looked at beside one verification: what takes longer keeps both devices waiting
-_TAKES = 0.2  # ms to look at one;
-_THINKS = 0.02  # and what share of a step may go into that where it takes longer for it
+_TAKES = 0.4  # ms to look at one, beside a verification
 _TRIED = 16  # windows of a draft's that have to be compared before it is left out
 _TAP = 0.97  # times the rate that is expected with a tap: more of what it takes is in none of its parts
 
@@ -98,11 +97,11 @@ def search(costs: Costs, reach: Reach, belief: BeliefOf, start: Setting = _PLAIN
     return max(found, key=lambda pair: _rated(*pair), default=(_PLAIN, known[_PLAIN]))
 
 
-def further(looking: Generator[None, None, T], slowed: float = inf, beside: float = 0.0) -> T | None:
-    """As far as there is time for beside one verification: what it ends with; None: it has not ended. slowed: ms of the
-    step, where that takes longer for it; beside: ms that nobody waits in, where that is known."""
+def further(looking: Generator[None, None, T], budget: float = inf, beside: float = 0.0) -> T | None:
+    """As far as there is time for beside one verification: what it ends with; None: it has not ended. budget: ms that
+    it may take longer for it, where it does; beside: ms that nobody waits in, where that is known."""
     try:
-        count = max(1.0, _THINKS * slowed / _TAKES) if slowed < inf else max(_AT_ONCE, beside / _TAKES)
+        count = max(1.0, budget / _TAKES) if budget < inf else max(_AT_ONCE, beside / _TAKES)
         for _ in range(int(count)):
             next(looking)
     except StopIteration as ended:

@@ -40,7 +40,9 @@ _WORSE = 0.98  # times plain decoding's before that is: what a few of its tokens
 _JUDGE = 4  # steps between two judgements of whether speculation is worth it
 _NEW = 8  # steps after which each is judged, where something has just been decided
 _SLOWS = 0.5  # of what is thought, by which a verification takes longer, and it is thought less
-_TOGETHER = 400.0  # ms of steps that are thought of together then
+_TOGETHER = 800.0  # ms of steps that are thought of together then, not more of them than between two judgements,
+_SETTLED = 24  # or twice as many, so long after something was decided;
+_HURRIES, _THINKS = 0.03, 0.01  # and what share of their time may go into looking for others, until then and since
 _LASTED = 128  # steps of speculation that was worth it for long
 _ALIKE = 0.02  # by as much more or less is expected, and it is not looked for something else,
 _SKIPPED = 3  # so many times at most, while plain decoding goes on
@@ -251,7 +253,8 @@ class Governor:
 
     def _one_of_several(self, fact: Stepped) -> bool:
         """Whether a step is one of several alike, and there may be more of them before anything is made of it."""
-        if fact.opening or self.parked or self._since < _NEW or len(self._facts) >= _JUDGE:
+        most = _JUDGE if self._since < _SETTLED else 2 * _JUDGE
+        if fact.opening or self.parked or self._since < _NEW or len(self._facts) >= most:
             return False
         return self._within(fact.setting) and sum(one.whole for one in self._facts) < _TOGETHER
 
@@ -277,7 +280,8 @@ class Governor:
             self._varying.took(done, lost)
         if varied or self._since <= _NEW or self._since // _JUDGE > judged:
             self._judge(done if varied else None)
-        self._look(sum(fact.whole for fact in facts) if self._slows else inf)
+        share = _THINKS if self._since > _SETTLED else _HURRIES
+        self._look(share * sum(fact.whole for fact in facts) if self._slows else inf)
         self._varied = self._varying.next(self._setting, self._rate_of, len(facts))
 
     def _saw(self, fact: Stepped) -> None:
@@ -447,14 +451,14 @@ class Governor:
         self._checks.dropped()
         self._entry = 0.0
 
-    def _look(self, slowed: float) -> None:
-        """A bit further, while the devices are at work. slowed: as in `choice.further`."""
+    def _look(self, budget: float) -> None:
+        """A bit further, while the devices are at work. budget: as in `choice.further`."""
         if self._lookout.looking:
-            if found := self._lookout.further(slowed):
+            if found := self._lookout.further(budget):
                 self._expected = self._said(self._setting)
                 self._prefer(found[0], self._said(found[0]))
         elif self._beliefs.differs:
-            self._suits.look(self.costs, self._setting, slowed)
+            self._suits.look(self.costs, self._setting, budget)
 
     def _prefer(self, setting: Setting, said: Prediction) -> None:
         self._rows = None

@@ -52,9 +52,9 @@ class Lookout:
             self.looked(rate, since)
             self._looking = self.search(costs, start, near=near)
 
-    def further(self, slowed: float) -> tuple[Setting, Prediction] | None:
-        """Beside a verification: what is best, once the look has ended. slowed: as in `choice.further`."""
-        if self._looking is None or (found := further(self._looking, slowed)) is None:
+    def further(self, budget: float) -> tuple[Setting, Prediction] | None:
+        """Beside a verification: what is best, once the look has ended. budget: as in `choice.further`."""
+        if self._looking is None or (found := further(self._looking, budget)) is None:
             return None
         self._looking = None
         return found

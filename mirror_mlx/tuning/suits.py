@@ -40,14 +40,14 @@ class Suits:
         """Whether that is done where this was decided."""
         return setting == decided or (decided == self._of and setting in self._found.values())
 
-    def look(self, costs: Costs, setting: Setting, slowed: float) -> None:
-        """A bit further, after each step. slowed: as in `further`."""
+    def look(self, costs: Costs, setting: Setting, budget: float) -> None:
+        """A bit further, after each step. budget: as in `further`."""
         self._steps += 1
         if setting != self._of:
             self._of, self._found, self._looking = setting, {}, None
         if self._looking is None and (not self._found or self._steps > self._next):
             self._looking, self._steps = self._look(costs, setting), 0
-        if self._looking is not None and (found := further(self._looking, slowed)) is not None:
+        if self._looking is not None and (found := further(self._looking, budget)) is not None:
             self._next = min(2 * self._next, _MOST) if found == self._found else _AGAIN
             self._found, self._looking = found, None
 
