@@ -340,6 +340,7 @@ class Governor:
             if self._slows and self._before:  # it is looked for others by and by, and these may be better at once
                 one = max(self._before, key=self._rate_of)
                 self._prefer(one, self._said(one))
+            rate = self._expected.rate
             self._lookout.begin(self.costs, self._setting, rate, self._since, near=self.slow, now=changed)
         plain, why = self.costs.plain, ""
         if self.gain < _WORSE and not self._doubt.learning(self._steps):
