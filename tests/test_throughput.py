@@ -126,6 +126,22 @@ class Step:
         return at + cost if cost <= room else at + room + (cost - room) / slower
 
 
+def in_a_row(step, count, chance, times=lambda: 1.0):
+    """What so many steps take, on average, each beginning as the one before has left the draft. times: as of `play`."""
+    roots = step.setting.roots
+    likely = [hits(place + 1) - hits(place) for place in range(roots)]
+    late, took = 0.0, []
+    for _ in range(count):
+        (place,) = chance.choices([*range(roots), None], [*likely, 1 - sum(likely)])
+        by = times()
+        try:
+            ends, late = step.play(place, late, by)
+        except IndexError:  # so many roots were not come to
+            ends, late = step.play(None, late, by)
+        took.append(ends)
+    return fmean(took)
+
+
 @st.composite
 def played(draw):
     plain, one = draw(st.floats(5, 200)), draw(st.floats(1, 60))
@@ -179,16 +195,8 @@ def test_steps_in_a_row_take_as_long_as_the_model_says(case, joins, seed):
         costs = replace(costs, drafts={setting.way: draft})
     may = throughput._expects(draft, setting)
     step = Step(costs, setting, may and throughput._known(costs, draft, setting, hits, 1.0) is not None)
-    likely = [hits(place + 1) - hits(place) for place in range(setting.roots)]
-    late, took = 0.0, []
-    for _ in range(300):
-        (place,) = chance.choices([*range(setting.roots), None], [*likely, 1 - sum(likely)])
-        try:
-            ends, late = step.play(place, late)
-        except IndexError:  # so many roots were not come to
-            ends, late = step.play(None, late)
-        took.append(ends)
-    assert throughput.predict(costs, setting, Chance([1.0], hits)).step == pytest.approx(fmean(took), rel=0.05)
+    took = in_a_row(step, 300, chance)
+    assert throughput.predict(costs, setting, Chance([1.0], hits)).step == pytest.approx(took, rel=0.05)
 
 
 @pytest.mark.parametrize("predictor", ["draft", "hybrid"])
@@ -199,19 +207,10 @@ def test_who_waits_for_two_things_waits_for_longer_where_they_differ(verify, one
     """Than for the one that usually takes longer. (Where that is all there is, steps are 0.97 times as long.)"""
     draft = DraftCosts(Curve.of({1: one}), Curve.of({1: one, 8: 1.1 * one, 24: 1.5 * one}), 3.0)
     costs = Costs(verify, Curve.of({1: verify}), exits={4: 0.5}, drafts={(2, False): draft}, spread=0.1)
-    setting, chance, took = Setting("mirror", length, length, 24, predictor, 4, (2, False)), Random(1), []
-    step, late = Step(costs, setting, joint=False), 0.0
-    likely = [hits(place + 1) - hits(place) for place in range(setting.roots)]
-    for _ in range(2000):
-        (place,) = chance.choices([*range(setting.roots), None], [*likely, 1 - sum(likely)])
-        times, before = max(0.5, chance.gauss(1.0, 0.1)), late
-        try:
-            ends, late = step.play(place, before, times)
-        except IndexError:  # so many roots were not come to
-            ends, late = step.play(None, before, times)
-        took.append(ends)
-    belief = Chance([1.0], hits)
-    assert throughput.predict(costs, setting, belief).step == pytest.approx(fmean(took), rel=0.005)
+    setting, chance = Setting("mirror", length, length, 24, predictor, 4, (2, False)), Random(1)
+    step = Step(costs, setting, joint=False)
+    took = in_a_row(step, 2000, chance, lambda: max(0.5, chance.gauss(1.0, 0.1)))
+    assert throughput.predict(costs, setting, Chance([1.0], hits)).step == pytest.approx(took, rel=0.005)
 
 
 @pytest.mark.parametrize("tokens", [1.8, 2.6])

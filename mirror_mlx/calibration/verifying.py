@@ -85,9 +85,8 @@ def turns(
         cold.append(turn(between, done))
     while len(warm) < _MOST and spent() < _MORE_S and unsure(cold, warm) > _SURE:
         warm.append(turn(lambda: None, lambda: None))
-    token, count = usual(alone), len(cold) + len(warm)
-    spread = sqrt(count) * unsure(cold, warm) if count > 1 else 0.0
-    return token, {rows: share * token for rows, share in by_rows(cold, warm).items()}, spread
+    token, differ = usual(alone), spread(cold, warm)
+    return token, {rows: share * token for rows, share in by_rows(cold, warm).items()}, differ if differ < inf else 0.0
 
 
 def by_rows(cold: Sequence[Turn], warm: Sequence[Turn]) -> Turn:
@@ -96,21 +95,27 @@ def by_rows(cold: Sequence[Turn], warm: Sequence[Turn]) -> Turn:
     return {rows: usual(shares) for rows, shares in _together(cold, warm).items()}
 
 
-def unsure(cold: Sequence[Turn], warm: Sequence[Turn]) -> float:
-    """How well that is known: the error to be expected of one of them, as a share of it; inf: nothing tells."""
-    found = _together(cold, warm).values()
-    count = len(cold) + len(warm)
-    if count < 2:
+def spread(cold: Sequence[Turn], warm: Sequence[Turn]) -> float:
+    """By how much that differs from one turn to another: a standard deviation, as a share; inf: nothing tells."""
+    if len(cold) + len(warm) < 2:
         return inf
-    return fmean(stdev(shares) / fmean(shares) for shares in found) / sqrt(count)
+    return fmean(stdev(shares) / fmean(shares) for shares in _together(cold, warm).values())
+
+
+def unsure(cold: Sequence[Turn], warm: Sequence[Turn]) -> float:
+    """And how well it is known: the error to be expected of it, likewise."""
+    return spread(cold, warm) / sqrt(len(cold) + len(warm))
 
 
 def _together(cold: Sequence[Turn], warm: Sequence[Turn]) -> dict[int, list[float]]:
-    each = {rows: ([turn[rows] for turn in cold], [turn[rows] for turn in warm]) for rows in cold[0]}
-    factor = (
-        sum(usual(one) for one, _ in each.values()) / sum(usual(other) for _, other in each.values()) if warm else 1
-    )
-    return {rows: [*one, *(factor * share for share in other)] for rows, (one, other) in each.items()}
+    """By rows, what all of them took as if each were of the first kind."""
+    factor = _all(cold) / _all(warm) if warm else 1.0
+    return {rows: [*(turn[rows] for turn in cold), *(factor * turn[rows] for turn in warm)] for rows in cold[0]}
+
+
+def _all(of: Sequence[Turn]) -> float:
+    """A step with each of the rows there are."""
+    return sum(usual([turn[rows] for turn in of]) for rows in of[0])
 
 
 def taps(

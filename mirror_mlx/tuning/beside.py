@@ -110,9 +110,9 @@ class Group(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """groups  as they are served, mostly the likeliest first
-    late    for how long the last pass goes on after the outcome is known; negative: so long before that it has ended
-    carried what a pass takes besides that follows then
+    """groups   as they are served, mostly the likeliest first
+    late     for how long the last pass goes on after the outcome is known; negative: so long before that it has ended
+    carried  what a pass takes besides that follows then
     """
 
     groups: tuple[Group, ...]

@@ -338,9 +338,9 @@ class Governor:
             self._prefer(*self._lookout.best(self.costs, self._setting, near=self.slow))
         else:
             if self._slows and self._before:  # it is looked for others by and by, and these may be better at once
-                one = max(self._before, key=self._rate_of)
-                self._prefer(one, self._said(one))
-            rate = self._expected.rate
+                known = [(one, self._said(one)) for one in self._before]
+                self._prefer(*max(known, key=lambda pair: pair[1].rate))
+            rate = self._expected.rate  # of what is done by now
             self._lookout.begin(self.costs, self._setting, rate, self._since, near=self.slow, now=changed)
         plain, why = self.costs.plain, ""
         if self.gain < _WORSE and not self._doubt.learning(self._steps):
