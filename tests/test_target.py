@@ -9,6 +9,7 @@ import zoo
 from mlx_lm.models import qwen3
 
 from mirror_mlx.errors import UsageError
+from mirror_mlx.interpose import interpose
 from mirror_mlx.sampling import Sampler, Sampling
 from mirror_mlx.target import Target
 from mirror_mlx.target.kv import KVOptions
@@ -149,6 +150,31 @@ def test_an_interrupted_step_does_not_spoil_the_next_request():
     target.prefill(PROMPT[:-1], Sampler(Sampling()))
     target.begin(PROMPT[-1], [1, 2, 3], PROMPT)  # neither finished nor committed
     assert speculate(target, expected, Sampling(), partly_right(expected, 0)) == expected
+    target.close()
+
+
+@pytest.mark.parametrize("submission", [LayerByLayer(), Whole()])
+def test_a_cpu_takes_in_a_prompt_with_one_layer_in_flight(monkeypatch, submission):
+    """Whoever shares it is not starved (docs/log.md); the last layer's output is nobody's."""
+    model, events = zoo.tiny("qwen3"), []
+    target = Target(model, submission=submission)
+    evaluate = mx.eval
+
+    def called(layer, call, *args, **kwargs):
+        events.append("layer")
+        return call(*args, **kwargs)
+
+    def evaluated(*args):
+        events.append("done")
+        evaluate(*args)
+
+    for layer in model.layers:
+        interpose(layer, called)
+    monkeypatch.setattr(mx, "eval", evaluated)
+    target.prefill(PROMPT, Sampler(Sampling()))
+    layers = len(model.layers)
+    each = [*["layer", "done"] * layers, "done"] if submission.eager else [*["layer"] * layers, "done"]
+    assert events == each  # the last one: what the cache holds
     target.close()
 
 

@@ -28,6 +28,7 @@ class Stages:
         self._layers = _distinct(model.layers)
         self._record: list[Any] | None = None
         self._replay: Any = None
+        self._one = False  # whether each is computed before the next is called
         self._thread = 0  # a draft may be the same model, on its own thread
         for layer in self._layers:
             interpose(layer, self._on_call)
@@ -43,6 +44,8 @@ class Stages:
             return call(*args, **kwargs)
         if self._replay is not None:
             return _handles(self._replay)
+        if self._one:
+            mx.eval(arrays((args, kwargs)))
         output = call(*args, **kwargs)
         if self._record is not None:
             self._record.append(_handles(output))
@@ -56,6 +59,16 @@ class Stages:
             yield self._record
         finally:
             self._record, self._thread = None, 0
+
+    @contextmanager
+    def one_at_a_time(self) -> Iterator[None]:
+        """What goes into a layer is computed before it is called. What comes out of the last one may never be needed,
+        and is not."""
+        self._one, self._thread = True, get_ident()
+        try:
+            yield
+        finally:
+            self._one, self._thread = False, 0
 
     def lens(self, output: Any, inputs: mx.array) -> mx.array:
         """The model's final norm and head on what a layer returned: → logits [1, S, V].
@@ -76,7 +89,7 @@ def _handles(output: Any) -> Any:
 
 
 def arrays(output: Any) -> list[mx.array]:
-    """The arrays in what a layer returned."""
+    """The arrays in what a layer takes or returns."""
     return [leaf for _, leaf in tree_flatten(output) if isinstance(leaf, mx.array)]
 
 

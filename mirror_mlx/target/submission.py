@@ -14,7 +14,7 @@ class Submission(Protocol):
     returns what waits for its token."""
 
     eager: bool
-    """Whether the tap's values are there when `begin` returns."""
+    """Whether one layer is in flight at a time, in the prompt too: the tap's values are there when `begin` returns."""
 
     def begin(self, prefix: Sequence[Any], tap: Sequence[mx.array], tokens: mx.array) -> None: ...
     def proceed(self, tokens: mx.array) -> None: ...

@@ -2,6 +2,7 @@
 
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import mlx.core as mx
@@ -155,7 +156,8 @@ class Target:
             take = max(self.kv.prefill_step_size, 2)
             take += len(fresh) == take + 1
             chunk, fresh = fresh[:take], fresh[take:]
-            self.model(mx.array([chunk]), cache=self.cache)
+            with self._stages.one_at_a_time() if self._submission.eager else nullcontext():
+                self.model(mx.array([chunk]), cache=self.cache)
             self.kv.quantise(self.cache)
             mx.eval([entry.state for entry in self.cache])
             self._cached += chunk
