@@ -5,7 +5,8 @@ _ALLOWED = 0.01  # of the time so far may be lost by trying
 _CREDIT = 3.0  # and so many plain tokens,
 _HOPE = 8.0  # more by what so many steps are expected to win,
 _MOST = 10.0  # but no more than so many
-_WORST = 12.0  # so many may have been lost when something else is tried again; what was lost beyond is forgotten
+_WORST = 12.0  # so many may have been lost when something else is tried again; what was lost beyond is forgotten,
+_SLOW = 6.0  # and beyond so many where a device has become slow, which nobody could expect
 _RESERVE = 12.0  # tokens' time that were won: a text that is hard to foresee for a while is no reason to give up
 _TRY = 1.0  # plain tokens that another try may cost
 _PROBES = 0.005  # of the time may be what probes slow plain decoding by
@@ -77,7 +78,7 @@ class Budget:
         first = (_FIRST + self._held) * plain
         return cost <= 0 or self._probed + cost < first + _PROBES * self._spent
 
-    def forgive(self, plain: float, entry: float = 0.0) -> None:
+    def forgive(self, plain: float, entry: float = 0.0, *, slow: bool = False) -> None:
         """A device that was slow for a while is no reason never to try; but who promised more than was kept, or was
-        costly to begin, waits longer."""
-        self.lost = min(self.lost, _WORST * plain + entry + _ALLOWED * self._spent)
+        costly to begin, waits longer. slow: whether it is slow now."""
+        self.lost = min(self.lost, (_SLOW if slow else _WORST) * plain + entry + _ALLOWED * self._spent)

@@ -448,7 +448,7 @@ class Governor:
         self._setting = Setting("ar")
         self._expected = self._said(self._setting)
         self._lookout.looked(self._expected.rate)
-        self._budget.forgive(self.costs.plain, self._entry)
+        self._budget.forgive(self.costs.plain, self._entry, slow=self.slow)
         self._checks.dropped()
         self._entry = 0.0
 
