@@ -696,7 +696,7 @@ def test_between_tokens_it_is_thought_no_longer_than_one_takes(monkeypatch):
             self.most = max(self.most, len(looked) if parked else 0)
 
     for thought in (0.0, 1.0):
-        world = World(replace(worlds.costs(1.0, 4.0), thought=thought), 0.1)
+        world = World(replace(worlds.costs(4.0, 4.0), thought=thought), 0.1)
         governor = Watched(world.costs, REACH, {(0, False): 0.1})
         play(governor, world, 1000)
         assert (0 < governor.most < 15) == (thought == 0)

@@ -12,11 +12,14 @@ from mirror_mlx.tuning.throughput import Setting
 _VARY = 12  # steps of which one at most is done otherwise
 _ASK = 4  # and so many until it is asked again whether one is
 _VARIED, _ELSEWHERE = 0.006, 0.01  # of the time may be lost by that, in the same mode and in another
+_HOPE = 0.15  # by such a share windows of a length that was not seen may be better than is expected,
+_KEEP = 0.995  # and so much counts of what was, with each step
+_AGAIN = 48  # steps after which it is asked again what is expected of them
 _MOST = 2.0  # steps that one counts for, at most: it may have been interrupted
 
 
 class Varying:
-    """With windows a size longer or shorter; beside the target instead of in turns; or, seldom, with another predictor
+    """With windows of another length; beside the target instead of in turns; or, seldom, with another predictor
     or proposed in another way. The worse it is expected to be, or was the last time, the more rarely."""
 
     def __init__(self, reach: Reach, ways: Collection[Way]) -> None:
@@ -25,10 +28,15 @@ class Varying:
         self._last: dict[str, int] = {}  # in which step, by mode
         self._lost: dict[str, float] = {}  # by that one, in steps
         self._asked: Setting | None = None
+        self._seen: dict[int, float] = {}  # steps in windows of each length that are not long past
+        self._of: Setting | None = None  # for which one it was looked what is expected of other lengths,
+        self._rates: dict[Setting, float] = {}
+        self._again = 0  # and in which step it is again
 
     def next(self, setting: Setting, rate: Callable[[Setting], float], steps: int) -> Setting | None:
         """How the next step is done, if not as decided. rate: expected, in any unit; steps: since this was asked."""
         self._steps += steps
+        self._did(setting.length, steps)
         self._alike += steps
         if self._alike < max(_VARY, self._next) or setting.mode == "ar":
             return None
@@ -43,7 +51,13 @@ class Varying:
             return None
         self._alike, self._next = 0, 0
         self._last[mode], self._asked = self._steps, other
+        self._did(other.length, 1)
         return other
+
+    def _did(self, length: int, steps: int) -> None:
+        """So many steps in windows of that length."""
+        self._seen = {known: _KEEP**steps * count for known, count in self._seen.items()}
+        self._seen[length] = self._seen.get(length, 0.0) + steps
 
     def took(self, setting: Setting, lost: float) -> None:
         """A step that was not done as decided: by how many steps longer, for as many tokens as are expected of it."""
@@ -62,17 +76,28 @@ class Varying:
         return bool(self._others(setting)) and (self._turn % 4 < 2 if setting.mode == "sd" else self._turn % 8 == 0)
 
     def _other(self, setting: Setting, rate: Callable[[Setting], float]) -> Setting:
-        turn, lengths = self._turn, self._reach.lengths()
+        turn = self._turn
         if setting.alone:  # what the draft is worth is told by asking it
             setting = replace(setting, late=setting.length)
         if self._goes_beside(setting):
             return self._beside(setting, self._others(setting), rate)
         if turn % 8 == 4 and (ways := [replace(setting, way=way) for way in self._ways if way != setting.way]):
             return max(ways, key=rate)
-        place = lengths.index(setting.length) + (1 if turn % 2 else -1)
-        length = lengths[min(max(place, 0), len(lengths) - 1)]
-        late = length if setting.mode == "sd" else min(length, setting.late)
-        return replace(setting, length=length, late=late)
+        return self._resized(setting, rate)
+
+    def _resized(self, setting: Setting, rate: Callable[[Setting], float]) -> Setting:
+        """In windows of another length: of those most is expected of, if the ones that were seldom seen may be better
+        than is thought."""
+        if setting != self._of or self._steps >= self._again:
+            others = [self._sized(setting, n) for n in self._reach.lengths() if n != setting.length]
+            self._of, self._again = setting, self._steps + _AGAIN
+            self._rates = {one: rate(one) for one in others}
+        hoped = {one: said * (1 + _HOPE / (1 + self._seen.get(one.length, 0.0))) for one, said in self._rates.items()}
+        return max(hoped, key=hoped.__getitem__, default=setting)
+
+    @staticmethod
+    def _sized(setting: Setting, length: int) -> Setting:
+        return replace(setting, length=length, late=length if setting.mode == "sd" else min(length, setting.late))
 
     def _beside(self, setting: Setting, predictors: Collection[Predictor], rate: Callable[[Setting], float]) -> Setting:
         """Beside the target, by one of these. What is best in turns is often too long a window there."""
