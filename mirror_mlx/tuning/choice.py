@@ -189,11 +189,16 @@ def _ways(reach: Reach, costs: Costs, setting: Setting) -> list[Setting]:
 
 def sized(reach: Reach, costs: Costs, setting: Setting) -> list[Setting]:
     """Windows of other lengths: both with as many passes where the target waits as before, and with all of them."""
-    whole = [replace(setting, length=n, late=0 if setting.alone else n) for n in reach.lengths()]
-    if setting.mode == "sd":
-        return whole
-    kept = [replace(setting, length=n, late=min(n, setting.late)) for n in reach.lengths()]
-    return kept + whole if reach.waits else kept
+    kept = [resized(setting, n) for n in reach.lengths()]
+    if setting.mode == "sd" or not reach.waits:
+        return kept
+    return kept + [replace(setting, length=n, late=n) for n in reach.lengths()]
+
+
+def resized(setting: Setting, length: int) -> Setting:
+    """One of them: beside the target no more of it is waited for than before, in turns all that the draft makes."""
+    whole = setting.mode == "sd" and not setting.alone
+    return replace(setting, length=length, late=length if whole else min(length, setting.late))
 
 
 def _late(reach: Reach, costs: Costs, setting: Setting) -> list[Setting]:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from mirror_mlx.messages import Predictor
-from mirror_mlx.tuning.choice import Reach, beside
+from mirror_mlx.tuning.choice import Reach, beside, resized
 from mirror_mlx.tuning.costs import Way
 from mirror_mlx.tuning.throughput import Setting
 
@@ -89,21 +89,17 @@ class Varying:
         """In windows of another length: of those most is expected of, if the ones that were seldom seen may be better
         than is thought."""
         if setting != self._of or self._steps >= self._again:
-            others = [self._sized(setting, n) for n in self._reach.lengths() if n != setting.length]
+            others = [resized(setting, n) for n in self._reach.lengths() if n != setting.length]
             self._of, self._again = setting, self._steps + _AGAIN
             self._rates = {one: rate(one) for one in others}
         hoped = {one: said * (1 + _HOPE / (1 + self._seen.get(one.length, 0.0))) for one, said in self._rates.items()}
         return max(hoped, key=hoped.__getitem__, default=setting)
 
-    @staticmethod
-    def _sized(setting: Setting, length: int) -> Setting:
-        return replace(setting, length=length, late=length if setting.mode == "sd" else min(length, setting.late))
-
     def _beside(self, setting: Setting, predictors: Collection[Predictor], rate: Callable[[Setting], float]) -> Setting:
         """Beside the target, by one of these. What is best in turns is often too long a window there."""
         sized, counts = [setting], self._reach.counts()
         if setting.mode == "sd":
-            sized = [replace(setting, length=n, late=n) for n in self._reach.lengths()]
+            sized = [resized(setting, n) for n in self._reach.lengths()]
         usual = counts[len(counts) // 2]
         named = [replace(beside(self._reach, one, by), roots=usual) for one in sized for by in predictors]
         best = max(named, key=rate)
