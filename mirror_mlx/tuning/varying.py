@@ -16,6 +16,7 @@ _HOPE = 0.15  # by such a share windows of a length that was not seen may be bet
 _KEEP = 0.995  # and so much counts of what was, with each step
 _AGAIN = 48  # steps after which it is asked again what is expected of them
 _MOST = 2.0  # steps that one counts for, at most: it may have been interrupted
+_ROW = 8  # steps in a row with a draft that is left out: the first of them has no window, and one window says little
 
 
 class Varying:
@@ -26,16 +27,22 @@ class Varying:
         self._reach, self._ways = reach, ways
         self._steps = self._alike = self._next = 0  # next: how many alike before it is asked again
         self._last: dict[str, int] = {}  # in which step, by mode
-        self._lost: dict[str, float] = {}  # by that one, in steps
+        self._lost: dict[str, float] = {}  # by that one, or by all of its row, in steps
         self._asked: Setting | None = None
         self._seen: dict[int, float] = {}  # steps in windows of each length that are not long past
         self._of: Setting | None = None  # for which one it was looked what is expected of other lengths,
         self._rates: dict[Setting, float] = {}
         self._again = 0  # and in which step it is again
+        self._row = self._left = 0  # steps that are done otherwise one after the other, and those still to be done
+        self._told: list[float] = []  # what they lost
 
     def next(self, setting: Setting, rate: Callable[[Setting], float], steps: int) -> Setting | None:
         """How the next step is done, if not as decided. rate: expected, in any unit; steps: since this was asked."""
         self._steps += steps
+        if self._left and setting.alone:
+            self._left -= 1
+            return self._asked
+        self._left = 0
         self._did(setting.length, steps)
         self._alike += steps
         if self._alike < max(_VARY, self._next) or setting.mode == "ar":
@@ -47,10 +54,12 @@ class Varying:
         if self._lost.get(mode, 0.0) > may:  # what is expected takes longer to say
             return None
         other = self._other(setting, rate)
-        if rate(setting) / rate(other) - 1 > may:
+        row = _ROW if setting.alone and elsewhere else 1
+        if row * (rate(setting) / rate(other) - 1) > may:
             return None
         self._alike, self._next = 0, 0
         self._last[mode], self._asked = self._steps, other
+        self._row, self._left, self._told = row, row - 1, []
         self._did(other.length, 1)
         return other
 
@@ -62,7 +71,8 @@ class Varying:
     def took(self, setting: Setting, lost: float) -> None:
         """A step that was not done as decided: by how many steps longer, for as many tokens as are expected of it."""
         if setting == self._asked:
-            self._lost[setting.mode] = min(max(0.0, lost), _MOST)
+            self._told = [*self._told, min(lost, _MOST)][-self._row :]
+            self._lost[setting.mode] = max(0.0, sum(self._told))
 
     @property
     def _turn(self) -> int:
