@@ -187,6 +187,28 @@ class Busy(World):
         self.load(*self.factors)
 
 
+@dataclass
+class Texts(Busy):
+    """The same texts one after the other, whatever is decided: who decodes them in different ways can be compared. What
+    one has had before is harder to make use of than in another, too.
+
+    lookups  as `spread`, of what a lookup proposes
+    """
+
+    lookups: float = 0.9
+
+    def __post_init__(self):
+        self.number, self.found = 0, None if self.lookup is None else log(self.lookup / (1 - self.lookup))
+        super().__post_init__()
+
+    def begins(self):
+        text = random.Random(f"{self.seed} {self.number}")
+        self.number += 1
+        self.alpha = 1 / (1 + exp(-text.gauss(self.odds, self.spread)))
+        if self.found is not None:
+            self.lookup = 1 / (1 + exp(-text.gauss(self.found, self.lookups)))
+
+
 def plainly(world, tokens, slowed=1.0):
     """What so many tokens take then, ms."""
     ms = 0.0

@@ -17,11 +17,13 @@ _KEEP = 0.995  # and so much counts of what was, with each step
 _AGAIN = 48  # steps after which it is asked again what is expected of them
 _MOST = 2.0  # steps that one counts for, at most: it may have been interrupted
 _ROW = 8  # steps in a row with a draft that is left out: the first of them has no window, and one window says little
+_RARELY = 4  # times as seldom as the first there are such rows, at most
 
 
 class Varying:
     """With windows of another length; beside the target instead of in turns; or, seldom, with another predictor
-    or proposed in another way. The worse it is expected to be, or was the last time, the more rarely."""
+    or proposed in another way; with a draft that is left out, for several steps in a row. The worse it is expected to be,
+    or was the last time, the more rarely."""
 
     def __init__(self, reach: Reach, ways: Collection[Way]) -> None:
         self._reach, self._ways = reach, ways
@@ -35,6 +37,7 @@ class Varying:
         self._again = 0  # and in which step it is again
         self._row = self._left = 0  # steps that are done otherwise one after the other, and those still to be done
         self._told: list[float] = []  # what they lost
+        self._rows = 0  # since the draft was left out
 
     def next(self, setting: Setting, rate: Callable[[Setting], float], steps: int) -> Setting | None:
         """How the next step is done, if not as decided. rate: expected, in any unit; steps: since this was asked."""
@@ -50,6 +53,10 @@ class Varying:
         self._next = self._alike + _ASK
         elsewhere = setting.mode == "sd" and self._goes_beside(setting)
         mode, share = ("mirror", _ELSEWHERE) if elsewhere else (setting.mode, _VARIED)
+        if not setting.alone:
+            self._rows = 0
+        elif elsewhere:  # each further one teaches less
+            share /= min(1 + self._rows, _RARELY)
         may = share * (self._steps - self._last.get(mode, 0))
         if self._lost.get(mode, 0.0) > may:  # what is expected takes longer to say
             return None
@@ -60,6 +67,7 @@ class Varying:
         self._alike, self._next = 0, 0
         self._last[mode], self._asked = self._steps, other
         self._row, self._left, self._told = row, row - 1, []
+        self._rows += row > 1
         self._did(other.length, 1)
         return other
 
