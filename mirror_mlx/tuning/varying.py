@@ -22,8 +22,8 @@ _RARELY = 4  # times as seldom as the first there are such rows, at most
 
 class Varying:
     """With windows of another length; beside the target instead of in turns; or, seldom, with another predictor
-    or proposed in another way; with a draft that is left out, for several steps in a row. The worse it is expected to be,
-    or was the last time, the more rarely."""
+    or proposed in another way; with a draft that is left out, for several steps in a row. The worse it is expected to
+    be, or was the last time, the more rarely."""
 
     def __init__(self, reach: Reach, ways: Collection[Way]) -> None:
         self._reach, self._ways = reach, ways
