@@ -14,7 +14,7 @@ from world import Texts, play
 from mirror_mlx.tuning.choice import Reach
 from mirror_mlx.tuning.curve import Curve
 from mirror_mlx.tuning.governor import Governor
-from mirror_mlx.tuning.policy import Ask
+from mirror_mlx.tuning.policy import Fixed
 from mirror_mlx.tuning.throughput import Setting
 
 WAY = (2, False)
@@ -38,19 +38,6 @@ WORLDS = {  # how likely a proposal holds, and a lookup's; ms of a pass; texts' 
 CALIBRATION, STEPS = 0.05, 0.04  # what is calibrated is off by as much, and steps in each setting
 ANSWER, ANSWERS, FIRST = 60, 28, 4
 SEEDS = 24
-
-
-class Always:
-    """One setting, whatever happens."""
-
-    def __init__(self, setting):
-        self._ask = Ask(setting, 16 if setting.mode == "ar" else 0)
-
-    def ask(self):
-        return self._ask
-
-    def __getattr__(self, name):
-        return lambda *told, **more: None
 
 
 def costs(rows, one):
@@ -86,7 +73,7 @@ def rate(policy, name, seed):
 
 def shares(name, seed):
     """Of the best fixed setting, and of plain decoding."""
-    fixed = [rate(Always(setting), name, seed) for setting in FIXED]
+    fixed = [rate(Fixed(setting), name, seed) for setting in FIXED]
     found = rate(governor(name, seed), name, seed)
     return found / max(fixed), found / fixed[0]
 

@@ -154,6 +154,16 @@ class World:
         return Stepped(setting, 0, 0, target=target, whole=target + jit, source="jit")
 
 
+def odds(rate):
+    """Their logarithm, of what happens so often."""
+    return log(rate / (1 - rate))
+
+
+def drawn(rng, usual, spread):
+    """How often it happens in one text, of those whose log odds differ by so much."""
+    return 1 / (1 + exp(-rng.gauss(usual, spread)))
+
+
 @dataclass
 class Busy(World):
     """Where devices are slow for a while, each for itself, by chance; and one text is harder than another.
@@ -169,13 +179,13 @@ class Busy(World):
 
     def __post_init__(self):
         super().__post_init__()
-        self.usual, self.odds = self.costs, log(self.alpha / (1 - self.alpha))
+        self.usual, self.odds = self.costs, odds(self.alpha)
         self.factors, self.left = [1.0, 1.0], [0.0, 0.0]
         self.passes(0.0)
         self.begins()
 
     def begins(self):
-        self.alpha = 1 / (1 + exp(-self.rng.gauss(self.odds, self.spread)))
+        self.alpha = drawn(self.rng, self.odds, self.spread)
 
     def passes(self, ms):
         for device in (0, 1):
@@ -198,15 +208,15 @@ class Texts(Busy):
     lookups: float = 0.9
 
     def __post_init__(self):
-        self.number, self.found = 0, None if self.lookup is None else log(self.lookup / (1 - self.lookup))
+        self.number, self.found = 0, None if self.lookup is None else odds(self.lookup)
         super().__post_init__()
 
     def begins(self):
         text = random.Random(f"{self.seed} {self.number}")
         self.number += 1
-        self.alpha = 1 / (1 + exp(-text.gauss(self.odds, self.spread)))
+        self.alpha = drawn(text, self.odds, self.spread)
         if self.found is not None:
-            self.lookup = 1 / (1 + exp(-text.gauss(self.found, self.lookups)))
+            self.lookup = drawn(text, self.found, self.lookups)
 
 
 def plainly(world, tokens, slowed=1.0):

@@ -1,6 +1,7 @@
 """Steps that are done otherwise now and then: what that costs, and whether more proposals hold, is not known where only
 one thing is ever done. Pure."""
 
+from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
@@ -35,9 +36,8 @@ class Varying:
         self._of: Setting | None = None  # for which one it was looked what is expected of other lengths,
         self._rates: dict[Setting, float] = {}
         self._again = 0  # and in which step it is again
-        self._row = self._left = 0  # steps that are done otherwise one after the other, and those still to be done
-        self._told: list[float] = []  # what they lost
-        self._rows = 0  # since the draft was left out
+        self._left = self._rows = 0  # steps of a row still to be done, and rows since the draft was left out
+        self._told: deque[float] = deque(maxlen=1)  # what the steps lost that were done otherwise the last time
 
     def next(self, setting: Setting, rate: Callable[[Setting], float], steps: int) -> Setting | None:
         """How the next step is done, if not as decided. rate: expected, in any unit; steps: since this was asked."""
@@ -53,20 +53,20 @@ class Varying:
         self._next = self._alike + _ASK
         elsewhere = setting.mode == "sd" and self._goes_beside(setting)
         mode, share = ("mirror", _ELSEWHERE) if elsewhere else (setting.mode, _VARIED)
+        row = _ROW if setting.alone and elsewhere else 1
         if not setting.alone:
             self._rows = 0
-        elif elsewhere:  # each further one teaches less
+        elif row > 1:  # each further one teaches less
             share /= min(1 + self._rows, _RARELY)
         may = share * (self._steps - self._last.get(mode, 0))
         if self._lost.get(mode, 0.0) > may:  # what is expected takes longer to say
             return None
         other = self._other(setting, rate)
-        row = _ROW if setting.alone and elsewhere else 1
         if row * (rate(setting) / rate(other) - 1) > may:
             return None
         self._alike, self._next = 0, 0
         self._last[mode], self._asked = self._steps, other
-        self._row, self._left, self._told = row, row - 1, []
+        self._left, self._told = row - 1, deque(maxlen=row)
         self._rows += row > 1
         self._did(other.length, 1)
         return other
@@ -79,7 +79,7 @@ class Varying:
     def took(self, setting: Setting, lost: float) -> None:
         """A step that was not done as decided: by how many steps longer, for as many tokens as are expected of it."""
         if setting == self._asked:
-            self._told = [*self._told, min(lost, _MOST)][-self._row :]
+            self._told.append(min(lost, _MOST))
             self._lost[setting.mode] = max(0.0, sum(self._told))
 
     @property
