@@ -26,7 +26,7 @@ from mirror_mlx.tuning.costs import Way
 from mirror_mlx.tuning.governor import Governor
 from mirror_mlx.tuning.moving import Moving
 from mirror_mlx.tuning.policy import Fixed, Growing, Policy
-from mirror_mlx.tuning.throughput import Setting
+from mirror_mlx.tuning.setting import Setting
 from mirror_mlx.tuning.worth import Worth
 
 _LONGEST = 15  # proposals of a window, where nobody says otherwise

@@ -12,8 +12,8 @@ from mirror_mlx.trace import StepTrace
 from mirror_mlx.tuning.due import Timetable
 from mirror_mlx.tuning.fanout import Fan
 from mirror_mlx.tuning.policy import Passed, Stepped
+from mirror_mlx.tuning.setting import Setting
 from mirror_mlx.tuning.stopping import Stop
-from mirror_mlx.tuning.throughput import Setting
 
 
 class Briefing:

@@ -25,8 +25,8 @@ from mirror_mlx.trace import StepTrace, Trace, clock
 from mirror_mlx.tuning.due import Timetable
 from mirror_mlx.tuning.fanout import Fan
 from mirror_mlx.tuning.policy import Ask, Policy, Probed, Stepped
+from mirror_mlx.tuning.setting import Setting
 from mirror_mlx.tuning.tally import Plained, Tally
-from mirror_mlx.tuning.throughput import Setting
 from mirror_mlx.verify import shorten, verify
 
 _CLEAR = 256  # steps between returns of unused memory, as in mlx-lm, the first of a request included

@@ -32,7 +32,7 @@ from mirror_mlx.tuning.choice import Reach
 from mirror_mlx.tuning.due import Timetable
 from mirror_mlx.tuning.fanout import Fan
 from mirror_mlx.tuning.policy import Policy
-from mirror_mlx.tuning.throughput import Setting
+from mirror_mlx.tuning.setting import Setting
 from mirror_mlx.tuning.worth import Worth
 from mirror_mlx.worker import Work
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from mirror_mlx.tuning.beside import worthwhile
 from mirror_mlx.tuning.due import Timetable
 from mirror_mlx.tuning.policy import Passed, Stepped
-from mirror_mlx.tuning.throughput import Setting
+from mirror_mlx.tuning.setting import Setting
 
 SETTING = Setting("mirror", 7, 7, 16, "draft", way=(2, True))
 

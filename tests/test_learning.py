@@ -8,7 +8,7 @@ from world import REACH, World, play
 
 from mirror_mlx.tuning.curve import Curve
 from mirror_mlx.tuning.governor import Governor
-from mirror_mlx.tuning.throughput import Setting
+from mirror_mlx.tuning.setting import Setting
 from mirror_mlx.tuning.varying import Varying
 
 WAY = (2, False)

@@ -11,7 +11,8 @@ from mirror_mlx.tuning.belief import Beliefs
 from mirror_mlx.tuning.choice import best
 from mirror_mlx.tuning.observed import Observed
 from mirror_mlx.tuning.policy import Passed, Stepped
-from mirror_mlx.tuning.throughput import Setting, predict
+from mirror_mlx.tuning.setting import Setting
+from mirror_mlx.tuning.throughput import predict
 
 WAY = (0, False)
 SETTINGS = [Setting("sd", 5, 5), Setting("mirror", 5, 5, 8, "draft")]

@@ -16,9 +16,10 @@ from mirror_mlx.cli.main import main
 from mirror_mlx.messages import Outcome, Window
 from mirror_mlx.trace import StepTrace
 from mirror_mlx.tuning import paper
-from mirror_mlx.tuning.belief import Chance
+from mirror_mlx.tuning.chance import Chance
 from mirror_mlx.tuning.machine import Machine, Models, costs
-from mirror_mlx.tuning.throughput import Setting, predict
+from mirror_mlx.tuning.setting import Setting
+from mirror_mlx.tuning.throughput import predict
 
 MAC = Machine(bandwidth=800, compute=27, ane_bandwidth=100, ane_compute=15)
 

@@ -20,8 +20,8 @@ from mirror_mlx.errors import UsageError
 from mirror_mlx.rejection import Law, judge, propose, propose_of
 from mirror_mlx.sampling import Sampler, Sampling
 from mirror_mlx.tuning.policy import Fixed
+from mirror_mlx.tuning.setting import Setting
 from mirror_mlx.tuning.stopping import Stop
-from mirror_mlx.tuning.throughput import Setting
 
 V, ROWS = 12, 3000
 

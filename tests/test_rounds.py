@@ -11,8 +11,8 @@ from mirror_mlx.rounds import Advance, Expand, Glue, Plan, Round, Settle, State,
 from mirror_mlx.tuning.curve import Curve
 from mirror_mlx.tuning.due import Due
 from mirror_mlx.tuning.passes import Needed
+from mirror_mlx.tuning.setting import Setting
 from mirror_mlx.tuning.stopping import Stop
-from mirror_mlx.tuning.throughput import Setting
 
 V = 10
 

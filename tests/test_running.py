@@ -15,7 +15,7 @@ from mirror_mlx.tuning.observed import Observed
 from mirror_mlx.tuning.policy import Stepped
 from mirror_mlx.tuning.ranks import Ranks
 from mirror_mlx.tuning.running import Acceptance, Confidence
-from mirror_mlx.tuning.throughput import Setting
+from mirror_mlx.tuning.setting import Setting
 from mirror_mlx.tuning.worth import Worth
 
 

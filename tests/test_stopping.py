@@ -10,12 +10,14 @@ import world as worlds
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirror_mlx.tuning.belief import Beliefs, Chance
+from mirror_mlx.tuning.belief import Beliefs
+from mirror_mlx.tuning.chance import Chance
 from mirror_mlx.tuning.choice import Reach
 from mirror_mlx.tuning.governor import Governor
 from mirror_mlx.tuning.policy import Stepped
+from mirror_mlx.tuning.setting import Setting
 from mirror_mlx.tuning.stopping import Stop, ends, least
-from mirror_mlx.tuning.throughput import Setting, predict
+from mirror_mlx.tuning.throughput import predict
 
 WAY = (0, False)
 COSTS = worlds.costs(one=10.0, plain=20.0, tokens=2.0)

@@ -12,7 +12,7 @@ from mirror_mlx.tuning.choice import Reach
 from mirror_mlx.tuning.ease import Ease, eased
 from mirror_mlx.tuning.governor import Governor
 from mirror_mlx.tuning.policy import Fixed
-from mirror_mlx.tuning.throughput import Setting
+from mirror_mlx.tuning.setting import Setting
 
 REACH = Reach(15, 64, ("draft", "hybrid"), (4,))
 COSTS = worlds.costs(one=8.0, plain=50.0, rows=0.05)
@@ -53,15 +53,15 @@ def test_they_differ_by_length_alone_and_go_with_what_was_decided():
     policy = governor()
     played(policy, events=changing())
     decided = policy.setting
-    suited = [policy._suits.at(decided, ease) for ease in (-1.5, 0.0, 1.5)]
+    suited = [policy._course._suits.at(decided, ease) for ease in (-1.5, 0.0, 1.5)]
     lengths = [setting.length for setting in suited]
     assert lengths == sorted(lengths)
     assert lengths[0] < lengths[-1]
     assert len({replace(setting, length=1, late=1) for setting in suited}) == 1
     assert suited[1] == decided
-    assert all(policy._suits.within(setting, decided) for setting in suited)
-    assert not policy._suits.within(Setting("ar"), decided)
-    assert not policy._suits.within(decided, Setting("ar"))
+    assert all(policy._course._suits.within(setting, decided) for setting in suited)
+    assert not policy._course._suits.within(Setting("ar"), decided)
+    assert not policy._course._suits.within(decided, Setting("ar"))
     policy.park("somebody said so")
     assert policy.ask().setting == Setting("ar")
 

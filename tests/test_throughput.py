@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from mirror_mlx.messages import Candidates, Outcome, first_pass
 from mirror_mlx.rounds import Advance, Expand, Glue, Plan, Round, Wait
 from mirror_mlx.tuning import throughput
-from mirror_mlx.tuning.belief import Chance
 from mirror_mlx.tuning.beside import Known
+from mirror_mlx.tuning.chance import Chance
 from mirror_mlx.tuning.costs import Costs, DraftCosts
 from mirror_mlx.tuning.curve import Curve
 from mirror_mlx.tuning.due import Due
 from mirror_mlx.tuning.passes import shares
-from mirror_mlx.tuning.throughput import Setting
+from mirror_mlx.tuning.setting import Setting
 
 VOCAB = 100_000
 

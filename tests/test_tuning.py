@@ -19,8 +19,9 @@ from mirror_mlx.tuning.curve import Curve
 from mirror_mlx.tuning.governor import Governor
 from mirror_mlx.tuning.observed import Observed
 from mirror_mlx.tuning.policy import Fixed, Passed, Probed, Stepped
+from mirror_mlx.tuning.setting import Setting
 from mirror_mlx.tuning.tally import Plained
-from mirror_mlx.tuning.throughput import Setting, predict
+from mirror_mlx.tuning.throughput import predict
 
 TOKENS = 400
 
@@ -396,9 +397,9 @@ def test_a_text_that_ends_soon_says_nothing_of_other_steps():
     """Its last windows are short, and take less: whoever was in use would look faster than it is."""
     world = World(worlds.costs(), 0.9, noise=0.0)
     governor = Governor(world.costs, REACH, {(0, False): 0.9})
-    while governor._steps < 60:
+    while governor._course.steps < 60:
         fact = world.step(governor.setting)
-        governor.stepped(replace(fact, ends=True, whole=0.4 * fact.whole) if governor._steps % 3 == 0 else fact)
+        governor.stepped(replace(fact, ends=True, whole=0.4 * fact.whole) if governor._course.steps % 3 == 0 else fact)
     assert governor.setting.mode == "mirror"
     assert all(0.95 < more < 1.05 for more in governor.costs.more.values())
 
@@ -665,9 +666,10 @@ def test_what_was_done_before_is_done_again_as_soon_as_it_is_better(monkeypatch)
     world = World(replace(worlds.costs(10.0, 22.0), thought=1.0), 0.7)
     governor = Governor(world.costs, REACH, {(0, False): 0.7})
     play(governor, world, 300)
-    done, said, lookout = governor.setting, governor._said, governor._lookout
+    done, estimates, course = governor.setting, governor._estimates, governor._course
+    said, lookout = estimates.of, course._lookout
     other = replace(done, length=3, late=3)
-    governor._before, better = [other], other
+    course._before, better = [other], other
     monkeypatch.setattr(lookout, "begin", lambda *of, **how: None)
     monkeypatch.setattr(lookout, "changed", lambda rate: False)
 
@@ -675,7 +677,7 @@ def test_what_was_done_before_is_done_again_as_soon_as_it_is_better(monkeypatch)
         found = said(setting)
         return replace(found, tokens=found.tokens * (2 if setting == better else 1))
 
-    monkeypatch.setattr(governor, "_said", twice)
+    monkeypatch.setattr(estimates, "of", twice)
     for better in (other, done):
         play(governor, world, 40)
         assert governor.setting == better

@@ -21,8 +21,8 @@ from mirror_mlx.engine import Engine
 from mirror_mlx.lookup import PromptLookup
 from mirror_mlx.sampling import Sampling
 from mirror_mlx.tuning.policy import Ask, Fixed
+from mirror_mlx.tuning.setting import Setting
 from mirror_mlx.tuning.stopping import Stop
-from mirror_mlx.tuning.throughput import Setting
 
 
 @settings(max_examples=20)

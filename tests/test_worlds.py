@@ -15,7 +15,7 @@ from mirror_mlx.tuning.choice import Reach
 from mirror_mlx.tuning.curve import Curve
 from mirror_mlx.tuning.governor import Governor
 from mirror_mlx.tuning.policy import Fixed
-from mirror_mlx.tuning.throughput import Setting
+from mirror_mlx.tuning.setting import Setting
 
 WAY = (2, False)
 REACH = Reach(15, 24, ("draft", "hybrid"), (4,))

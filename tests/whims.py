@@ -5,8 +5,8 @@ import random
 from mirror_mlx.engine import Engine
 from mirror_mlx.sampling import Sampling
 from mirror_mlx.tuning.policy import Account, Ask
+from mirror_mlx.tuning.setting import Setting
 from mirror_mlx.tuning.stopping import Stop
-from mirror_mlx.tuning.throughput import Setting
 
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6]
 COUNT = 48

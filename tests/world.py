@@ -8,8 +8,9 @@ from mirror_mlx.tuning.choice import Reach
 from mirror_mlx.tuning.costs import Costs, DraftCosts, checked
 from mirror_mlx.tuning.curve import Curve
 from mirror_mlx.tuning.policy import Passed, Probed, Stepped
+from mirror_mlx.tuning.setting import Setting
 from mirror_mlx.tuning.tally import Plained
-from mirror_mlx.tuning.throughput import Setting, predict
+from mirror_mlx.tuning.throughput import predict
 
 REACH = Reach(15, 64, ("draft", "hybrid"), (4,))
 

@@ -8,12 +8,13 @@ from mirror_mlx import loading
 from mirror_mlx.bench.checks import at_least
 from mirror_mlx.errors import UsageError
 from mirror_mlx.tuning import paper as table
-from mirror_mlx.tuning.belief import Expected
+from mirror_mlx.tuning.chance import Expected
 from mirror_mlx.tuning.choice import Reach
 from mirror_mlx.tuning.choice import best as choose
 from mirror_mlx.tuning.costs import Costs
 from mirror_mlx.tuning.machine import Machine, Models, costs
-from mirror_mlx.tuning.throughput import Setting, predict
+from mirror_mlx.tuning.setting import Setting
+from mirror_mlx.tuning.throughput import predict
 
 _GUESS = 0.8  # of proposals hold, where nobody says
 

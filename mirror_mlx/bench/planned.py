@@ -7,9 +7,10 @@ from typing import Any
 
 from mirror_mlx.messages import first_pass
 from mirror_mlx.trace import StepTrace
-from mirror_mlx.tuning.belief import Chance
+from mirror_mlx.tuning.chance import Chance
 from mirror_mlx.tuning.costs import Costs, trusted
-from mirror_mlx.tuning.throughput import Setting, predict
+from mirror_mlx.tuning.setting import Setting
+from mirror_mlx.tuning.throughput import predict
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ from mirror_mlx.target import Target
 from mirror_mlx.trace import Trace, clock
 from mirror_mlx.tuning.costs import SAME, DraftCosts, Way, carried, checked
 from mirror_mlx.tuning.curve import Curve
+from mirror_mlx.tuning.setting import Setting
 from mirror_mlx.tuning.tally import undisturbed, usual
-from mirror_mlx.tuning.throughput import Setting
 from mirror_mlx.verify import common
 
 _PATIENCE = 2.0  # seconds for two of the draft's passes; one that takes longer is of no use, and need not be known

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from math import inf
 from statistics import NormalDist, fmean
 
 from mirror_mlx.messages import PREDICTORS, Predictor, first_pass
@@ -13,8 +12,8 @@ from mirror_mlx.tuning.ease import Ease, eased
 from mirror_mlx.tuning.policy import Probed, Stepped
 from mirror_mlx.tuning.ranks import Ranks
 from mirror_mlx.tuning.running import Acceptance, Confidence, Streams, alive, outcomes
+from mirror_mlx.tuning.setting import Setting
 from mirror_mlx.tuning.stopping import Kinds
-from mirror_mlx.tuning.throughput import Setting
 
 _LONGEST = 16  # proposals of a window, most often
 _ANSWER, _WEIGHT = 512.0, 0.25  # tokens of an answer, before there was one, and how many answers that counts for
@@ -25,52 +24,6 @@ _KINDS = [NormalDist().inv_cdf((at + 0.5) / 8) for at in range(8)]  # of windows
 _Made = tuple[int, int, float]
 """What decides how often a window's proposals hold: streams taken at their word, proposals of its first pass, ease."""
 _HOPE = 1.08  # times: calibration compares few, and what is taken for too bad is never tried, nor found to be better
-
-
-class Chance:
-    """A `throughput.Belief` without a doubt: a draft without a backup.
-
-    rates  how often a proposal holds, by place, given that those before it did; those beyond are as the last
-    hits   the share of outcomes among the first so many roots
-    guess  see `throughput.Belief.guessed`
-    """
-
-    tried = 0
-
-    def __init__(
-        self, rates: Sequence[float], hits: Callable[[float], float] = lambda count: 0.0, guess: float = 1.0
-    ) -> None:
-        self._rates, self.hits, self._guess = rates, hits, guess
-
-    def guessed(self) -> float:
-        return self._guess
-
-    def alive(self, count: int) -> Sequence[float]:
-        return alive(self._rates, count)
-
-    def windows(self, count: int) -> Kinds:
-        return [self.alive(count)]
-
-    def filled(self) -> float:
-        return 1.0
-
-    def backup(self, count: int) -> float:
-        return 0.0
-
-    def answer(self) -> float:
-        return inf
-
-
-class Expected(Chance):
-    """Proposals hold with one probability, and hits go with roots as they do anywhere (see `Ranks`).
-
-    hits  of 64 roots
-    """
-
-    def __init__(self, acceptance: float, hits: float) -> None:
-        usual = Ranks().hits
-        factor = hits / usual(64)
-        super().__init__([acceptance], lambda count: min(1.0, factor * usual(count)))
 
 
 class Believed:

@@ -7,7 +7,8 @@ from typing import TypeVar
 
 from mirror_mlx.messages import Predictor
 from mirror_mlx.tuning.costs import Costs, Way
-from mirror_mlx.tuning.throughput import Belief, Prediction, Setting, predict
+from mirror_mlx.tuning.setting import Setting
+from mirror_mlx.tuning.throughput import Belief, Prediction, predict
 
 LENGTHS = (1, 2, 3, 4, 5, 7, 8, 11, 15)
 _ROOTS = (4, 8, 12, 16, 24, 32, 48, 64, 96, 128)

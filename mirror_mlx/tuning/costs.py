@@ -42,7 +42,7 @@ class DraftCosts:
     """The draft's device, ms, for one way to propose.
 
     glue     the pass over the rows of a window
-    one      a pass, by what it has to do, in branches (see `throughput.Setting.load`)
+    one      a pass, by what it has to do, in branches (see `Setting.load`)
     tokens   what a pass brings a branch, see `passes.passes`
     width    how many branches one pass takes; None: all
     slower   factor on all of them beside a busy target, by what there is to do, in branches: a curve that is level

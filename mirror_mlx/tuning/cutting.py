@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from mirror_mlx.tuning.costs import Costs
 from mirror_mlx.tuning.curve import Curve
-from mirror_mlx.tuning.throughput import Belief, Setting, predict
+from mirror_mlx.tuning.setting import Setting
+from mirror_mlx.tuning.throughput import Belief, predict
 
 
 def enough(confidences: Sequence[float], worth: Callable[[float], float], cost: Curve) -> int:

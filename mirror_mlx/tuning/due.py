@@ -14,7 +14,7 @@ from mirror_mlx.tuning.passes import Needed, needed
 from mirror_mlx.tuning.policy import Stepped
 from mirror_mlx.tuning.ranks import Ranks
 from mirror_mlx.tuning.running import Brought
-from mirror_mlx.tuning.throughput import Setting
+from mirror_mlx.tuning.setting import Setting
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,8 @@
 
 from mirror_mlx.tuning.choice import BeliefOf, Reach, Search, finished, further, search
 from mirror_mlx.tuning.costs import Costs
-from mirror_mlx.tuning.throughput import Prediction, Setting
+from mirror_mlx.tuning.setting import Setting
+from mirror_mlx.tuning.throughput import Prediction
 
 _FIRST = 4  # steps after something was decided; each further look comes after twice as many,
 _MOST = 64  # but no more than so many after the last one

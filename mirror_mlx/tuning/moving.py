@@ -9,9 +9,9 @@ from dataclasses import replace
 
 from mirror_mlx.tuning.governor import Governor
 from mirror_mlx.tuning.policy import Account, Ask, Probed, Stepped
+from mirror_mlx.tuning.setting import Setting
 from mirror_mlx.tuning.stopping import Stop
 from mirror_mlx.tuning.tally import Plained
-from mirror_mlx.tuning.throughput import Setting
 
 _BETTER = 1.03  # times what is expected here makes another host worth a move
 _REST = 512  # tokens for which a host is left alone on which the draft has died; twice as many after each further time

@@ -7,11 +7,12 @@ model gives serial speculation that speed-up is the one Mirror is then predicted
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from mirror_mlx.tuning.belief import Chance, Expected
+from mirror_mlx.tuning.chance import Chance, Expected
 from mirror_mlx.tuning.costs import Costs
 from mirror_mlx.tuning.inverse import inverse
 from mirror_mlx.tuning.machine import Machine, Models, costs
-from mirror_mlx.tuning.throughput import Setting, predict
+from mirror_mlx.tuning.setting import Setting
+from mirror_mlx.tuning.throughput import predict
 
 LENGTH, KAPPA = 7, 8
 MACHINE = Machine(bandwidth=800, compute=27, ane_bandwidth=100, ane_compute=15, macs=8, link_us=25)

@@ -6,9 +6,9 @@ from typing import NamedTuple, Protocol
 
 from mirror_mlx.messages import HITS, Source
 from mirror_mlx.tuning.costs import Way
+from mirror_mlx.tuning.setting import Setting
 from mirror_mlx.tuning.stopping import Stop
 from mirror_mlx.tuning.tally import Plained
-from mirror_mlx.tuning.throughput import Setting
 from mirror_mlx.tuning.worth import Worth
 
 ALL = 1 << 62

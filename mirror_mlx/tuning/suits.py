@@ -4,7 +4,8 @@ from collections.abc import Callable, Generator, Mapping
 
 from mirror_mlx.tuning.choice import Reach, further, sized
 from mirror_mlx.tuning.costs import Costs
-from mirror_mlx.tuning.throughput import Belief, Setting, predict
+from mirror_mlx.tuning.setting import Setting
+from mirror_mlx.tuning.throughput import Belief, predict
 
 _GRADES = (-1.5, -1.0, -0.5, 0.5, 1.0, 1.5)  # log odds
 _USUAL = 0.25  # what is less is as on the whole

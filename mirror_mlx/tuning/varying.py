@@ -8,7 +8,7 @@ from dataclasses import replace
 from mirror_mlx.messages import Predictor
 from mirror_mlx.tuning.choice import Reach, beside, resized
 from mirror_mlx.tuning.costs import Way
-from mirror_mlx.tuning.throughput import Setting
+from mirror_mlx.tuning.setting import Setting
 
 _VARY = 12  # steps of which one at most is done otherwise
 _ASK = 4  # and so many until it is asked again whether one is

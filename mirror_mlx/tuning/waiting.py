@@ -1,7 +1,7 @@
 """How long the target may wait for a window. Pure. ms."""
 
 from mirror_mlx.tuning.costs import Costs
-from mirror_mlx.tuning.throughput import Setting
+from mirror_mlx.tuning.setting import Setting
 
 _LONG = 3.0  # times what a window should take is waited for it,
 _LEAST = 20.0  # and so long in any case

@@ -1,0 +1,154 @@
+"""What is done, as was decided last, what of it is done otherwise, and what might be better by now. Pure."""
+
+from collections.abc import Sequence
+
+from mirror_mlx.tuning import cutting
+from mirror_mlx.tuning.choice import Reach
+from mirror_mlx.tuning.curve import Curve
+from mirror_mlx.tuning.estimates import Estimates
+from mirror_mlx.tuning.lookout import Lookout
+from mirror_mlx.tuning.policy import Stepped
+from mirror_mlx.tuning.setting import Setting
+from mirror_mlx.tuning.suits import Suits
+from mirror_mlx.tuning.thinking import JUDGE, NEW
+from mirror_mlx.tuning.throughput import Prediction
+from mirror_mlx.tuning.varying import Varying
+from mirror_mlx.tuning.wish import Wish
+
+BETTER = 1.03
+"""Times the rate before something else is done."""
+WORSE = 0.98
+"""Times plain decoding's rate before that is: what a few of its tokens took is no better known."""
+_BEFORE = 4  # settings that were done before and may be better again by now
+
+
+class Course:
+    """slows: whether the target is slowed by looking for something better.
+
+    setting   what was decided; expected: of its steps
+    steps     of speculation, since it began; since: of these, since something else was decided
+    """
+
+    def __init__(self, reach: Reach, estimates: Estimates, lookout: Lookout, wish: Wish, slows: bool) -> None:
+        self._estimates, self._lookout, self._wish, self._slows = estimates, lookout, wish, slows
+        self.setting = Setting("ar")
+        self.expected = estimates.of(self.setting)
+        self.steps = self._changed = 0  # changed: in which of them it was last decided to do otherwise
+        self._suits = Suits(reach, estimates.beliefs.of)
+        self._varying = Varying(reach, estimates.costs.drafts)
+        self._varied: Setting | None = None  # how the next step is done, if not as decided
+        self._other: Setting | None = None  # how the last one was done, if that has just become better known
+        self._before: list[Setting] = []  # what was done lately, the last one at the end
+        self._rows: Curve | None = None  # see `rows`; None: it has looked for others since
+        self._tried: list[str] = []
+
+    @property
+    def parked(self) -> bool:
+        return self.setting.mode == "ar"
+
+    @property
+    def gain(self) -> float:
+        """Expected tokens a second ÷ plain decoding's."""
+        return 1.0 if self.parked else self.expected.rate * self._estimates.costs.plain
+
+    @property
+    def since(self) -> int:
+        return self.steps - self._changed
+
+    def begins(self, setting: Setting, said: Prediction) -> None:
+        """Speculation does, of which that is expected."""
+        self.setting, self.expected = setting, said
+        self.steps, self._changed, self._varied, self._rows = 0, 0, None, None
+        self._lookout.looked(said.rate)
+        self._tried.append(f"{setting}: {self.gain:.2f} × plain expected")
+
+    def ends(self, why: str) -> None:
+        """Plain decoding goes on."""
+        self.setting = Setting("ar")
+        self.expected = self._estimates.of(self.setting)
+        self._lookout.looked(self.expected.rate)
+        self._tried.append(f"plain decoding: {why}")
+
+    def told(self) -> tuple[str, ...]:
+        """What was decided since the last time this was asked, in words."""
+        tried, self._tried = tuple(self._tried), []
+        return tried
+
+    def next(self) -> Setting:
+        """How the next step is done."""
+        return self._varied or self._suits.at(self.setting, self._estimates.beliefs.ease)
+
+    def under_way(self) -> None:
+        """The step that was to be next has begun."""
+        self._varied = None
+
+    @property
+    def rows(self) -> Curve:
+        """What verifying so many proposals of a window costs, in tokens: see `cutting.rows`."""
+        if self._rows is None:
+            belief = self._estimates.beliefs.of(self.setting)
+            self._rows = cutting.rows(self._estimates.costs, self.setting, belief, self.expected.rate)
+        return self._rows
+
+    def within(self, setting: Setting) -> bool:
+        """Whether that is what was decided, or suits where it was."""
+        return self._suits.within(setting, self.setting)
+
+    def rescale(self) -> None:
+        """What has made a device slow is known by now."""
+        self._estimates.rescale(1 / self.expected.rate)
+
+    def went(self, facts: Sequence[Stepped]) -> bool:
+        """These steps are over. Whether it is time to judge what is done."""
+        last, judged = facts[-1], self.since // JUDGE
+        self.steps += len(facts)
+        self._other = None if self.within(last.setting) else last.setting
+        if self._other is not None:
+            lost = last.whole * self.expected.rate / self._estimates.of(self._other).tokens - 1
+            self._varying.took(self._other, lost)
+        return self._other is not None or self.since <= NEW or self.since // JUDGE > judged
+
+    def judge(self) -> None:
+        """Is there something better?"""
+        estimates, lookout = self._estimates, self._lookout
+        self.rescale()
+        self.expected = estimates.of(self.setting)
+        other, self._other = self._other, None
+        rate = self.expected.rate
+        better = other is not None and estimates.rate(other) > rate
+        changed = lookout.changed(rate)
+        if better or self.gain < WORSE or (changed and not self._slows):
+            lookout.looked(rate, self.since)
+            self._prefer(*lookout.best(estimates.costs, self.setting, near=estimates.slow))
+            return
+        if self._slows and self._before:  # it is looked for others by and by, and these may be better at once
+            known = [(one, estimates.of(one)) for one in self._before]
+            self._prefer(*max(known, key=lambda pair: pair[1].rate))
+        rate = self.expected.rate  # of what is done by now
+        lookout.begin(estimates.costs, self.setting, rate, self.since, near=estimates.slow, now=changed)
+
+    def look(self, budget: float, steps: int) -> None:
+        """A bit further, while the devices are at work, and how the next step is done. budget: as in `choice.further`;
+        steps: since the last time."""
+        if self._lookout.looking:
+            if found := self._lookout.further(budget):
+                self.expected = self._estimates.of(self.setting)
+                self._prefer(found[0], self._estimates.of(found[0]))
+        elif self._estimates.beliefs.differs:
+            self._suits.look(self._estimates.costs, self.setting, budget)
+        self._varied = self._varying.next(self.setting, self._estimates.rate, steps)
+
+    def look_again(self) -> None:
+        """There may be something better now."""
+        self._lookout.looked(0.0, self.since)
+
+    def _prefer(self, setting: Setting, said: Prediction) -> None:
+        """If it is so much better."""
+        self._rows = None
+        if said.rate > BETTER * self.expected.rate:
+            self._lookout.looked(said.rate)
+            self._before = [one for one in self._before if one not in (setting, self.setting)]
+            self._before = [*self._before, self.setting][-_BEFORE:]
+            self._wish.setting = self.setting = setting
+            self.expected, self._changed = said, self.steps
+            self._tried.append(f"{setting}: {self.gain:.2f} × plain expected")

@@ -1,0 +1,41 @@
+"""When it is thought of what steps have told, and for how long, where the target is slowed by that. Pure."""
+
+from collections.abc import Sequence
+from math import inf
+
+from mirror_mlx.tuning.policy import Stepped
+
+JUDGE = 4
+"""Steps between two judgements of whether speculation is worth it."""
+NEW = 8
+"""Steps after which each is judged, where something has just been decided."""
+_TOGETHER = 800.0  # ms of steps that are thought of together, not more of them than between two judgements,
+_SETTLED = 24  # or twice as many, so long after something was decided;
+_HURRIES, _THINKS = 0.03, 0.01  # and what share of their time may go into looking for others, until then and since
+
+
+class Thinking:
+    """slows: whether the target is slowed. Then short steps are thought of together: each by itself would find this out
+    of the caches."""
+
+    def __init__(self, slows: bool) -> None:
+        self.slows = slows
+        self._facts: list[Stepped] = []  # of which nothing was made yet
+
+    def told(self, fact: Stepped, since: int, alike: bool) -> bool:
+        """Whether it is thought of now. since: steps since something was decided; alike: it is as decided, and there
+        may be more such steps before anything is made of it."""
+        self._facts.append(fact)
+        most = JUDGE if since < _SETTLED else 2 * JUDGE
+        later = alike and since >= NEW and len(self._facts) < most
+        return not (self.slows and later and sum(one.whole for one in self._facts) < _TOGETHER)
+
+    def facts(self) -> Sequence[Stepped]:
+        """All that has been told by now."""
+        facts, self._facts = self._facts, []
+        return facts
+
+    def budget(self, facts: Sequence[Stepped], since: int) -> float:
+        """How long it may be looked for something better after these, ms (as in `choice.further`)."""
+        share = _THINKS if since > _SETTLED else _HURRIES
+        return share * sum(fact.whole for fact in facts) if self.slows else inf
