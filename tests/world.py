@@ -7,12 +7,14 @@ from math import exp, inf, log
 from mirror_mlx.tuning.choice import Reach
 from mirror_mlx.tuning.costs import Costs, DraftCosts, checked
 from mirror_mlx.tuning.curve import Curve
+from mirror_mlx.tuning.governor import Governor
 from mirror_mlx.tuning.policy import Passed, Probed, Stepped
 from mirror_mlx.tuning.setting import Setting
 from mirror_mlx.tuning.tally import Plained
 from mirror_mlx.tuning.throughput import predict
 
 REACH = Reach(15, 64, ("draft", "hybrid"), (4,))
+TOKENS = 400
 
 
 def costs(one=20.0, plain=150.0, tokens=2.0, rows=0.012, way=(0, False)):
@@ -268,3 +270,10 @@ def play(policy, world, tokens, events=None, answer=inf):
             policy.answered(answer)
             world.begins()
     return ms, said
+
+
+def governed(world, tokens=TOKENS, events=None, holds=0.6):
+    """Decode so many tokens as a governor says. Returns it, ms, and what was done by token."""
+    governor = Governor(world.costs, REACH, dict.fromkeys(world.costs.drafts, holds), backup=world.lookup is not None)
+    ms, said = play(governor, world, tokens, events)
+    return governor, ms, said
