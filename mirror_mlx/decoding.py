@@ -82,6 +82,7 @@ class Decoding:
         self._tuned = Setting()  # what target and draft were told last
         self._tally = Tally()  # of plain decoding since it was last accounted for
         self._stretch = 0  # the text's length at which a stretch of it ends
+        self._thought = 0  # ns of it in which the policy has thought
         self._left_out = True  # whether the draft does not know the text so far
         self._reader = Reader[Emitted]()
         self._patient = 0  # until when a window that was asked for ahead may be to come
@@ -172,7 +173,9 @@ class Decoding:
         self._tell_plained()
         if len(self._tokens) + 1 < self._stretch:
             return 0
+        began = clock()
         self._policy.stretched()
+        self._thought += clock() - began
         ask = self._policy.ask()
         if ask.plain and self._left > 1:
             self._look_ahead(ask.ahead)
@@ -189,7 +192,8 @@ class Decoding:
     @property
     def _plained(self) -> Plained:
         """What was decoded plainly since the last time this was asked."""
-        return replace(self._tally.take(), offers=self._offers.take() if self._offers else ())
+        thought, self._thought = self._thought / 1e6, 0
+        return replace(self._tally.take(), offers=self._offers.take() if self._offers else (), thought=thought)
 
     @property
     def _late(self) -> bool:

@@ -24,6 +24,7 @@ from mirror_mlx.sampling import Sampling
 from mirror_mlx.target.submission import LayerByLayer
 from mirror_mlx.tuning.costs import Costs, DraftCosts
 from mirror_mlx.tuning.curve import Curve
+from mirror_mlx.tuning.governor import Governor
 from mirror_mlx.tuning.policy import Fixed
 
 
@@ -280,3 +281,21 @@ def test_how_long_is_thought_beside_a_verification_is_told(monkeypatch):
     assert len(facts) > 3
     assert facts[0].thought < 1.0
     assert all(4.0 <= fact.thought <= fact.target for fact in facts[1:])
+
+
+def test_how_long_is_thought_amid_plain_decoding_is_told(monkeypatch):
+    """Of the next stretch of it."""
+    facts, told = [], Governor.plained
+
+    def plained(policy, fact):
+        facts.append(fact)
+        told(policy, fact)
+
+    monkeypatch.setattr(Governor, "plained", plained)
+    monkeypatch.setattr(Governor, "stretched", lambda policy: time.sleep(0.004))
+    model = zoo.tiny("qwen3")
+    with _never_right() as engine:
+        assert said(engine, Sampling(), 100) == plain(model, count=100)
+    assert len(facts) > 3
+    assert facts[0].thought == 0.0
+    assert all(4.0 <= fact.thought < 100.0 for fact in facts[1:])

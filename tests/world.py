@@ -71,6 +71,10 @@ class World:
         windows, self.plain = divmod(self.plain, 16)
         return tuple((4, self.accepted(4, self.lookup)) for _ in range(windows))
 
+    def thought(self):
+        """How long it was thought amid plain decoding since this was asked."""
+        return 0.0
+
     def at(self, host):
         """The costs where the draft is there."""
         return self.costs
@@ -246,7 +250,7 @@ def play(policy, world, tokens, events=None, answer=inf):
             beside = world.probing(ask.probe, count)
             alone, slowed = plainly(world, count - beside), plainly(world, beside, world.hindered)
             took = alone + slowed
-            policy.plained(Plained(count - beside, alone, beside, slowed, world.offers(count)))
+            policy.plained(Plained(count - beside, alone, beside, slowed, world.offers(count), world.thought()))
             if ask.probe is not None and ask.probe.mode != "ar":
                 length = ask.probe.length
                 draft = world.at(ask.probe.host).drafts.get(ask.probe.way)

@@ -108,8 +108,8 @@ class Course:
             self._varying.took(self._other, lost)
         return self._other is not None or self.since <= NEW or self.since // JUDGE > judged
 
-    def judge(self) -> None:
-        """Is there something better?"""
+    def judge(self, early: bool) -> None:
+        """Is there something better? early: too early to say that plain decoding is."""
         estimates, lookout = self._estimates, self._lookout
         self.rescale()
         self.expected = estimates.of(self.setting)
@@ -117,7 +117,8 @@ class Course:
         rate = self.expected.rate
         better = other is not None and estimates.rate(other) > rate
         changed = lookout.changed(rate)
-        if better or self.gain < WORSE or (changed and not self._slows):
+        worse = self.gain < WORSE and not (early and self._slows)
+        if better or worse or (changed and not self._slows):
             lookout.looked(rate, self.since)
             self._prefer(*lookout.best(estimates.costs, self.setting, near=estimates.slow))
             return

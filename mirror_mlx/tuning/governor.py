@@ -192,6 +192,7 @@ class Governor:
             self._stretches.plained(fact.count)
             self._observed.plained(fact)
             self._budget.spend(fact.whole, fact.whole)
+            self._thinking.plained(fact)
             self._budget.probe(self._observed.hindrance(fact.beside_ms))
 
     def probed(self, fact: Probed) -> None:
@@ -266,7 +267,7 @@ class Governor:
         self._entry = 0.0
 
     def _search(self) -> Generator[None, None, Prediction]:
-        return self._wish.search(self._course.expected.rate)
+        return self._wish.search(self._course.expected.rate, self._thinking.may_look)
 
     def _chosen(self) -> None:
         """It is looked for no longer than a token takes, which is on its way; where it takes longer for it, at once."""
@@ -333,9 +334,10 @@ class Governor:
 
     def _judge(self) -> None:
         """Is there something better, and is it worth it?"""
-        self._course.judge()
+        early = self._doubt.learning(self._course.steps)
+        self._course.judge(early)
         plain, why = self.costs.plain, ""
-        if self.gain < WORSE and not self._doubt.learning(self._course.steps):
+        if self.gain < WORSE and not early:
             why = f"{self.gain:.2f} × plain expected"
         elif self._budget.over(plain, self._course.expected.won(plain), self._entry):
             why = f"{self._budget.lost / plain:.1f} tokens' time lost"

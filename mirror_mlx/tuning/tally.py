@@ -11,7 +11,8 @@ _FAR = 2.0  # times the median
 class Plained:
     """So many tokens were decoded plainly, and others while the draft was at work. ms.
 
-    offers  of each window that a proposer would have had, beside a draft, how long it was and how much of it held
+    offers   of each window that a proposer would have had, beside a draft, how long it was and how much of it held
+    thought  what a policy has thought of how to go on, between two tokens
     """
 
     tokens: int = 0
@@ -19,6 +20,7 @@ class Plained:
     beside: int = 0
     beside_ms: float = 0.0
     offers: Sequence[tuple[int, int]] = ()
+    thought: float = 0.0
 
     @property
     def count(self) -> int:
@@ -37,7 +39,7 @@ class Tally:
     >>> for at, busy in ((3e6, 1), (12e6, 1), (24e6, 1), (36e6, 0), (46e6, 0), (56e6, 0), (956e6, 0)):
     ...     tally.token(at, bool(busy))
     >>> tally.take(), tally.take().count
-    (Plained(tokens=3, ms=40.0, beside=2, beside_ms=24.0, offers=()), 0)
+    (Plained(tokens=3, ms=40.0, beside=2, beside_ms=24.0, offers=(), thought=0.0), 0)
     """
 
     def __init__(self) -> None:

@@ -1,9 +1,10 @@
-"""When it is thought of what steps have told, and for how long, where the target is slowed by that. Pure."""
+"""When it is thought of what has been told, and for how long, where the target is slowed by that. Pure."""
 
 from collections.abc import Sequence
 from math import inf
 
 from mirror_mlx.tuning.policy import Stepped
+from mirror_mlx.tuning.tally import Plained
 
 JUDGE = 4
 """Steps between two judgements of whether speculation is worth it."""
@@ -12,6 +13,7 @@ NEW = 8
 _TOGETHER = 800.0  # ms of steps that are thought of together, not more of them than between two judgements,
 _SETTLED = 24  # or twice as many, so long after something was decided;
 _HURRIES, _THINKS = 0.03, 0.01  # and what share of their time may go into looking for others, until then and since
+_PLAIN = 0.005  # the same of plain decoding's
 
 
 class Thinking:
@@ -21,6 +23,7 @@ class Thinking:
     def __init__(self, slows: bool) -> None:
         self.slows = slows
         self._facts: list[Stepped] = []  # of which nothing was made yet
+        self._owed = 0.0  # ms more than that share
 
     def told(self, fact: Stepped, since: int, alike: bool) -> bool:
         """Whether it is thought of now. since: steps since something was decided; alike: it is as decided, and there
@@ -29,6 +32,15 @@ class Thinking:
         most = JUDGE if since < _SETTLED else 2 * JUDGE
         later = alike and since >= NEW and len(self._facts) < most
         return not (self.slows and later and sum(one.whole for one in self._facts) < _TOGETHER)
+
+    def plained(self, fact: Plained) -> None:
+        """A stretch of plain decoding, or a part of it, is over."""
+        self._owed = max(0.0, self._owed + fact.thought - _PLAIN * fact.whole)
+
+    @property
+    def may_look(self) -> bool:
+        """Whether it may be looked for something better than plain decoding."""
+        return not self.slows or self._owed <= 0
 
     def facts(self) -> Sequence[Stepped]:
         """All that has been told by now."""
