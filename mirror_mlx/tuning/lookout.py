@@ -11,6 +11,11 @@ _CHANGED = 1.25  # times as fast, or as slow, as at the last look, and another o
 _EVERYWHERE = 4  # looks of which one is not only from what is done
 
 
+def changed(rate: float, before: float) -> bool:
+    """Whether that is much more than before, or much less."""
+    return not before / _CHANGED < rate < before * _CHANGED
+
+
 class Lookout:
     """By and by, while the devices are at work; and at once, where something has to be decided."""
 
@@ -38,7 +43,7 @@ class Lookout:
 
     def changed(self, rate: float) -> bool:
         """Whether much more is expected by now, or much less: a device is slow, or as fast as before."""
-        return not self._rate / _CHANGED < rate < self._rate * _CHANGED
+        return changed(rate, self._rate)
 
     @property
     def looking(self) -> bool:

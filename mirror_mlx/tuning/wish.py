@@ -3,7 +3,7 @@
 from collections.abc import Generator
 
 from mirror_mlx.tuning.estimates import Estimates
-from mirror_mlx.tuning.lookout import Lookout
+from mirror_mlx.tuning.lookout import Lookout, changed
 from mirror_mlx.tuning.setting import Setting
 from mirror_mlx.tuning.throughput import Prediction
 
@@ -11,8 +11,7 @@ PROBE = 4
 """Proposals of a window that are compared with plain decoding, at most."""
 _ALIKE = 0.02  # by as much more or less is expected, and it is not looked for something else,
 _SKIPPED = 3  # so many times at most,
-_OFFERED = 0.25  # and by so many tokens more or less of what a backup would have proposed;
-_CHANGED = 1.25  # times as much, or as little, and it is
+_OFFERED = 0.25  # and by so many tokens more or less of what a backup would have proposed
 
 
 class Wish:
@@ -24,7 +23,7 @@ class Wish:
         self._hoped, self._skipped = 0.0, 0  # of it the last time it was looked for, in plain decoding's rate
         self._offered = 0.0  # of a backup's window, then
 
-    def search(self, rate: float, may_look: bool = True) -> Generator[None, None, Prediction]:
+    def search(self, rate: float, may_look: bool) -> Generator[None, None, Prediction]:
         """What is expected of it, by and by. Most often it is near to what was best the last time. rate: of plain
         decoding, tokens a millisecond; may_look: whether there is time for it to look elsewhere."""
         estimates = self._estimates
@@ -33,8 +32,8 @@ class Wish:
         if alike and self._hoped > 0 and (self._skipped < _SKIPPED or not may_look):
             estimates.rescale(plain / max(1.0, self._hoped))
             said = estimates.of(self.setting)
-            hoped = said.rate * estimates.costs.plain / self._hoped
-            if abs(hoped - 1) < _ALIKE or (1 / _CHANGED < hoped < _CHANGED and not may_look):
+            hoped = said.rate * estimates.costs.plain
+            if abs(hoped / self._hoped - 1) < _ALIKE or not (may_look or changed(hoped, self._hoped)):
                 self._skipped += 1
                 return said
         estimates.rescale(1 / rate)

@@ -1,0 +1,85 @@
+"""When it is thought of what to do, and for how long, where the target is slowed by that."""
+
+from dataclasses import replace
+
+import pytest
+import world as worlds
+from world import REACH, World, play
+
+from mirror_mlx.tuning import choice
+from mirror_mlx.tuning.governor import Governor
+from mirror_mlx.tuning.setting import Setting
+from mirror_mlx.tuning.throughput import predict
+
+
+def test_between_tokens_it_is_thought_no_longer_than_one_takes(monkeypatch):
+    """Unless the target would take longer for it in any case."""
+    looked = []
+    monkeypatch.setattr(choice, "predict", lambda *of: looked.append(of) or predict(*of))
+
+    class Watched(Governor):
+        most = 0
+
+        def stretched(self, may=True):
+            looked.clear()
+            parked = self.parked
+            super().stretched(may)
+            self.most = max(self.most, len(looked) if parked else 0)
+
+    for thought in (0.0, 1.0):
+        world = World(replace(worlds.costs(4.0, 4.0), thought=thought), 0.1)
+        governor = Watched(world.costs, REACH, {(0, False): 0.1})
+        play(governor, world, 1000)
+        assert (0 < governor.most < 15) == (thought == 0)
+        world.alpha = 0.9  # and what is found out by and by is done
+        play(governor, world, 1000)
+        assert not governor.parked
+
+
+class Slowed(World):
+    """By what is thought amid plain decoding, so long for each setting that is looked at."""
+
+    each, thinks, before = 0.2, 0.0, 0
+
+    def __post_init__(self):
+        super().__post_init__()
+        self.looked = []
+
+    def thought(self):
+        new, self.before = len(self.looked) - self.before, len(self.looked)
+        self.thinks += self.each * new
+        return self.each * new
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_little_of_the_time_goes_into_looking_for_something_better_than_plain_decoding(monkeypatch, seed):
+    """A search takes as long as several tokens here; what becomes good is found soon even so."""
+    world = Slowed(replace(worlds.costs(20.0, 7.0, rows=0.3), thought=1.0), 0.3, lookup=0.1, seed=seed)
+    monkeypatch.setattr(choice, "predict", lambda *of: world.looked.append(of) or predict(*of))
+    governor = Governor(world.costs, REACH, {(0, False): 0.3}, backup=True)
+    ms, said = play(governor, world, 4000)
+    assert sum(setting.mode == "ar" for setting, _ in said) > 3900
+    assert 0 < world.thinks < 0.007 * ms
+    world.lookup = 0.9
+    _, said = play(governor, world, 1000)
+    assert sum(setting.alone for setting, _ in said) > 600
+
+
+def test_while_it_is_too_early_to_say_that_a_try_does_not_pay_nothing_else_is_looked_for():
+    """Where the target is slowed by that; then once, before it is given up."""
+    looks = {thought: looks_of_a_try(thought) for thought in (0.0, 1.0)}
+    assert looks[0.0] > looks[1.0] == 1
+
+
+def looks_of_a_try(thought):
+    world = World(replace(worlds.costs(4.0, 20.0, rows=0.02), thought=thought), 0.0)
+    governor = Governor(world.costs, REACH, {(0, False): 0.0})
+    course, looked = governor._course, []
+    course._lookout.best = lambda costs, start, *, near: looked.append(start) or (start, predict(costs, start, world))
+    tried = Setting("sd", 3, 3)
+    course.begins(tried, governor._estimates.of(tried))
+    governor._doubt.begins(True)
+    while not governor.parked:
+        governor.stepped(world.step(governor.ask().setting))
+    assert course.steps >= 4
+    return len(looked)
