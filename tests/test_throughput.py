@@ -239,6 +239,27 @@ def test_windows_of_checked_streams_take_more_passes_and_fewer(verify, one, leng
     assert sum(part.share * part.takes for part in said.parts) + missed == pytest.approx(takes, rel=0.05)
 
 
+@pytest.mark.parametrize("often", [1.0, 0.7])
+@pytest.mark.parametrize("tokens", [2.0, 2.6, 3.0])
+@pytest.mark.parametrize("length", [2, 3, 4, 6, 7, 15])
+def test_how_many_passes_a_window_takes_depends_on_what_was_cut_off_the_one_before(length, tokens, often):
+    """Windows of three that all hold take one pass and two by turns: one has nothing cut off, and the next one a stream
+    less to begin with."""
+    draft = DraftCosts(Curve.of({1: 1.0}), Curve.of({1: 1.0}), tokens, checks=2)
+    chance, cut, took = Random(1), True, []
+    for _ in range(8000):
+        known = chance.random() < often
+        checks, there, made = (2 if cut else 1) if known else 0, 0, 0
+        while there < length:
+            there += chance.choices(range(1, checks + 2), shares(tokens, 2, checks))[0]
+            checks, made = 2, made + 1
+        cut = there > length
+        if known:
+            took.append(made)
+    said = draft.following(draft.beyond(length, often), length)
+    assert said.left(0) == pytest.approx(fmean(took), rel=0.02)
+
+
 @pytest.mark.parametrize(
     ("length", "late", "way", "spared"),
     [(5, 5, (2, False), 1), (7, 7, (2, False), 0), (7, 7, (2, True), 1), (5, 3, (2, False), 0), (5, 5, (0, False), 0)],

@@ -87,13 +87,13 @@ class Known(NamedTuple):
 
     passes         how many its root has had once the first one has ended: one, or less where there is not always one
     place          how many of the draft's roots come before it
-    often          how often the window was a whole one that it follows
+    cut            how often something was cut off the window that it follows
     whole, enough  of its window: as of `Work`
     """
 
     passes: float
     place: int
-    often: float
+    cut: float
     whole: Needed
     enough: Needed
 

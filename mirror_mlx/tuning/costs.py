@@ -6,7 +6,7 @@ from statistics import fmean
 from typing import Any
 
 from mirror_mlx.tuning.curve import Curve
-from mirror_mlx.tuning.passes import Needed, brought, needed, passes, there
+from mirror_mlx.tuning.passes import Needed, beyond, brought, needed, passes, there
 
 Way = tuple[int, bool]
 """How a draft proposes: with how many lookahead streams, and whether each pass checks those of the pass before."""
@@ -89,21 +89,25 @@ class DraftCosts:
         """See `passes.needed`."""
         return needed(self.tokens, length, window, self.checks)
 
-    def following(self, whole: float, length: int, window: int | None = None) -> Needed:
+    def beyond(self, length: int, often: float) -> float:
+        """See `passes.beyond`."""
+        return beyond(self.tokens, length, self.checks, often)
+
+    def following(self, cut: float, length: int, window: int | None = None) -> Needed:
         """The same of windows whose first pass has streams to check, those that were there when the window before was
-        proposed: the first one names the outcome, and the others are checked; after a whole window, which is so often
-        the case, what was cut off it as well."""
+        proposed: the first one names the outcome, and the others are checked; all of them where something was cut off
+        that window, which is so often the case, and names it."""
         if not self.checks:
             return self.needed(length, window)
-        more, fewer = (needed(self.tokens, length, window, self.checks, self.checks - cut) for cut in (0, 1))
-        return more.mixed(fewer, whole)
+        more, fewer = (needed(self.tokens, length, window, self.checks, self.checks - less) for less in (0, 1))
+        return more.mixed(fewer, cut)
 
-    def there(self, passes: float, window: int, whole: float | None = None) -> Sequence[float]:
-        """See `passes.there`; whole: as in `following`, of a window that is one of those."""
-        if whole is None or not self.checks:
+    def there(self, passes: float, window: int, cut: float | None = None) -> Sequence[float]:
+        """See `passes.there`; cut: as in `following`, of a window that is one of those."""
+        if cut is None or not self.checks:
             return there(self.tokens, passes, window, self.checks)
-        more, fewer = (there(self.tokens, passes, window, self.checks, self.checks - cut) for cut in (0, 1))
-        return [whole * one + (1 - whole) * other for one, other in zip(more, fewer, strict=True)]
+        more, fewer = (there(self.tokens, passes, window, self.checks, self.checks - less) for less in (0, 1))
+        return [cut * one + (1 - cut) * other for one, other in zip(more, fewer, strict=True)]
 
     def brought(self, passes: float, window: int) -> int:
         """See `passes.brought`."""

@@ -301,7 +301,7 @@ class Governor:
         if not facts or facts[-1].opening:
             return
         self._course.rescale()  # what has made a device slow is not to count twice
-        self._estimates.weigh(facts[-1])
+        self._estimates.weigh(self._thinking.closely(facts))
         if self.parked:
             return
         if self._course.went(facts):

@@ -121,6 +121,19 @@ def brought(tokens: float, passes: float, window: int, checks: int = 0) -> int:
     return min(window, int(first + (passes - 1) * tokens + 1 / _EXACT))
 
 
+def beyond(tokens: float, length: int, checks: int, often: float) -> float:
+    """The share of windows of checked streams that something is cut off, as the last pass brought more than was left.
+    often: how often one follows a window that was whole, and begins with what is known beyond that: as many streams to
+    check if something was cut off, else one less. The others begin with none.
+
+    >>> [round(beyond(3.0, length, checks=2, often=1.0), 1) for length in (3, 5)], beyond(3.0, 3, checks=2, often=0.0)
+    ([0.5, 1.0], 1.0)
+    """
+    often = min(often, 1 - _FEW)  # there was a first one
+    after, usual, first = (_beyond(round(tokens * _COARSE), checks, n, length) for n in (checks, checks - 1, 0))
+    return (often * usual + (1 - often) * first) / (1 - often * (after - usual))
+
+
 @lru_cache(maxsize=256)
 def _renewals(hundredths: int, checks: int) -> tuple[float, ...]:
     """By number of proposals: passes for as many, each of which brings one and those of so many streams that hold,
@@ -144,6 +157,14 @@ def _scattered(twentieths: int, checks: int, first: int, count: int) -> tuple[fl
     longest = max((len(open) for share, open in before if share), default=0)
     later = (sum(share * open[at] for share, open in before if at < len(open)) for at in range(longest))
     return (1.0, *later)
+
+
+@lru_cache(maxsize=4096)
+def _beyond(twentieths: int, checks: int, first: int, count: int) -> float:
+    """The same of windows whose first pass checks so many streams."""
+    brings = enumerate(shares(twentieths / _COARSE, checks, first), 1)
+    left = ((share, count - more) for more, share in brings)
+    return sum(share * (_beyond(twentieths, checks, checks, open) if open > 0 else open < 0) for share, open in left)
 
 
 @lru_cache(maxsize=4096)

@@ -23,12 +23,14 @@ class Thinking:
     def __init__(self, slows: bool) -> None:
         self.slows = slows
         self._facts: list[Stepped] = []  # of which nothing was made yet
+        self._alike, self._turn = False, 0  # whether the last one is as decided, and how often one of such was chosen
         self._owed = 0.0  # ms more than that share
 
     def told(self, fact: Stepped, since: int, alike: bool) -> bool:
         """Whether it is thought of now. since: steps since something was decided; alike: it is as decided, and there
         may be more such steps before anything is made of it."""
         self._facts.append(fact)
+        self._alike = alike
         most = JUDGE if since < _SETTLED else 2 * JUDGE
         later = alike and since >= NEW and len(self._facts) < most
         return not (self.slows and later and sum(one.whole for one in self._facts) < _TOGETHER)
@@ -46,6 +48,14 @@ class Thinking:
         """All that has been told by now."""
         facts, self._facts = self._facts, []
         return facts
+
+    def closely(self, facts: Sequence[Stepped]) -> Stepped:
+        """Of all that has been told, the one to be looked at closely: the one that is not as decided, or each time at
+        another place among those that are, as steps may take longer and less long by turns."""
+        if not self._alike:
+            return facts[-1]
+        self._turn += 1
+        return facts[self._turn % len(facts)]
 
     def budget(self, facts: Sequence[Stepped], since: int) -> float:
         """How long it may be looked for something better after these, ms (as in `choice.further`)."""

@@ -148,7 +148,7 @@ def _mirror(costs: Costs, draft: DraftCosts, setting: Setting, belief: Belief, a
         for part in step.parts:
             more = 0.0
             if setting.late < setting.length:
-                there = draft.there(part.passes, setting.length, known.often if known and part.known else None)
+                there = draft.there(part.passes, setting.length, known.cut if known and part.known else None)
                 more = sum(map(mul, there[setting.late :], alive[setting.late :]))
             tokens += often * part.share * (1 + held + more if part.passes >= 1 else missed)
     free = states[0][1].free  # there may be no hits, or nothing else
@@ -193,14 +193,16 @@ def _known(
     costs: Costs, draft: DraftCosts, setting: Setting, hits: Callable[[float], float], right: float
 ) -> Known | None:
     """The idea that a draft has of it, of those that may have one, see `_expects`; None: it has none. Streams that are
-    checked are one, and what is cut off a whole window are more of them to check; else it comes with a whole window.
-    right: how often it is the outcome."""
+    checked are one, and one more of them is to be checked if something is cut off a whole window; else it comes with a
+    whole window. right: how often it is the outcome."""
     length, late, place = setting.length, setting.late, _place(hits, right, setting.own)
+    cut = draft.beyond(length, right) if draft.checks else 0.0
 
     def after(often: float) -> Known:
         """So often after a whole window."""
-        whole, enough = draft.following(often, length), draft.following(often, late, length)
-        return Known(1.0 if draft.checks else often, place, often, whole, enough)
+        more = often * cut
+        whole, enough = draft.following(more, length), draft.following(more, late, length)
+        return Known(1.0 if draft.checks else often, place, more, whole, enough)
 
     def whole(known: Known | None) -> float:
         return _Beside.of(costs, draft, setting, hits, 0.0, known).whole
