@@ -297,6 +297,31 @@ def test_a_step_that_is_done_otherwise_is_done_once(thought):
     assert not any(one and other for one, other in pairwise(otherwise))
 
 
+def test_what_is_tried_and_is_nearly_as_good_is_remembered_and_what_is_not_is_forgotten(monkeypatch):
+    world = World(replace(worlds.costs(10.0, 22.0), thought=1.0), 0.7)
+    governor = Governor(world.costs, REACH, {(0, False): 0.7})
+    play(governor, world, 300)
+    course, estimates, done = governor._course, governor._estimates, governor.setting
+    said, share = estimates.of, {}
+    monkeypatch.setattr(course._lookout, "begin", lambda *of, **how: None)
+    monkeypatch.setattr(course._lookout, "changed", lambda rate: False)
+
+    def of(setting):
+        found = said(done)
+        return replace(found, tokens=found.tokens * share.get(setting.length, 1.0))
+
+    monkeypatch.setattr(estimates, "of", of)
+    for length, expected in ((15, 0.97), (11, 0.9)):
+        tried = replace(done, length=length, late=length)
+        share[length] = expected
+        governor.stepped(world.step(tried))
+        assert governor.setting == done
+        assert (tried in course._rivals) == (expected > 0.95)
+    share[15] = 1.02
+    play(governor, world, 40)
+    assert governor.setting.length == 15
+
+
 def test_what_was_done_before_is_done_again_as_soon_as_it_is_better(monkeypatch):
     """Where it is looked for others by and by: no search says so here."""
     world = World(replace(worlds.costs(10.0, 22.0), thought=1.0), 0.7)
@@ -305,7 +330,7 @@ def test_what_was_done_before_is_done_again_as_soon_as_it_is_better(monkeypatch)
     done, estimates, course = governor.setting, governor._estimates, governor._course
     said, lookout = estimates.of, course._lookout
     other = replace(done, length=3, late=3)
-    course._before, better = [other], other
+    course._rivals, better = [other], other
     monkeypatch.setattr(lookout, "begin", lambda *of, **how: None)
     monkeypatch.setattr(lookout, "changed", lambda rate: False)
 

@@ -15,6 +15,7 @@ from mirror_mlx.tuning.governor import Governor
 from mirror_mlx.tuning.observed import Observed
 from mirror_mlx.tuning.policy import Passed
 from mirror_mlx.tuning.setting import Setting
+from mirror_mlx.tuning.throughput import predict
 from mirror_mlx.tuning.varying import Varying
 
 WAY = (2, False)
@@ -137,7 +138,8 @@ def test_windows_that_end_otherwise_than_was_expected_say_nothing_of_what_they_t
 
 
 def test_a_way_that_was_not_seen_is_taken_to_take_half_as_much_longer():
-    """What there is to a step beyond its parts may be there in any other, or only where it was seen: worth a try."""
+    """What there is to a step beyond its parts may be there in any other, or only where it was seen: worth a try.
+    What was seen long ago is as what was not."""
     checked, other = (2, True), (2, False)
     found = worlds.costs(way=checked)
     world = World(replace(found, drafts=found.drafts | {other: found.drafts[checked]}), 0.9, bias=lambda setting: 1.2)
@@ -149,12 +151,26 @@ def test_a_way_that_was_not_seen_is_taken_to_take_half_as_much_longer():
     assert more["mirror", checked, "draft"] == pytest.approx(1.2, abs=0.05)
     for kind in (("mirror", other, "draft"), ("mirror", checked, "hybrid")):
         assert more[kind] == pytest.approx(more["mirror", checked, "draft"] ** 0.5, abs=0.02)
-    world.bias = lambda setting: 1.5
+    world.bias = lambda setting: 0.9
     for _ in range(2400):
         governor.stepped(world.step(replace(asked, way=other)))
     more = governor.costs.more
-    assert more["mirror", checked, "draft"] == pytest.approx(more["mirror", other, "draft"], abs=0.06)
-    assert more["mirror", other, "draft"] > 1.4
+    assert more["mirror", checked, "draft"] == pytest.approx(more["mirror", other, "draft"] ** 0.5, abs=0.03)
+    assert more["mirror", other, "draft"] < 0.93
+
+
+def test_windows_of_each_length_are_expected_to_take_what_they_did():
+    """A draft's last pass begins just in time for some, and for others just too late."""
+    world = World(worlds.costs(), 0.9, noise=0.0, bias=lambda setting: 1.2 if setting.length == 2 else 1.0)
+    observed, setting = Observed(world.costs), Setting("mirror", 2, 2, 8, "draft")
+    for step in range(200):
+        fact = world.step(replace(setting, length=5, late=5) if step % 10 == 0 else setting)
+        said = predict(observed.during(fact), fact.setting, world)
+        observed.lasted(fact, said.hit if fact.source == "hit" else said.miss)
+    observed.rescale()
+    found = [observed.costs.beside_parts(setting.kind, length) for length in (2, 5)]
+    assert found == [pytest.approx(1.2, abs=0.03), pytest.approx(1.0, abs=0.06)]
+    assert observed.costs.beside_parts(setting.kind, 7) == observed.costs.more[setting.kind]
 
 
 def test_who_names_the_outcomes_is_decided_by_what_that_turns_out_to_take():

@@ -8,7 +8,9 @@ from world import REACH, World, play
 
 from mirror_mlx.tuning import choice
 from mirror_mlx.tuning.governor import Governor
+from mirror_mlx.tuning.policy import Stepped
 from mirror_mlx.tuning.setting import Setting
+from mirror_mlx.tuning.thinking import Thinking
 from mirror_mlx.tuning.throughput import predict
 
 
@@ -83,3 +85,18 @@ def looks_of_a_try(thought):
         governor.stepped(world.step(governor.ask().setting))
     assert course.steps >= 4
     return len(looked)
+
+
+def test_of_steps_that_are_thought_of_together_each_has_its_turn():
+    """Windows that take long and less long by turns would else be known by one of them alone."""
+    thinking, setting, seen = Thinking(slows=True), Setting("mirror", 3, 3, 8, "draft"), []
+    for number in range(160):
+        fact = Stepped(setting, 3, 3, target=20.0, whole=40.0 if number % 2 else 20.0)
+        if thinking.told(fact, since=100, alike=True):
+            seen.append(thinking.closely(thinking.facts()).whole)
+    assert len(seen) == 20
+    assert seen.count(40.0) == seen.count(20.0)
+    odd = Stepped(setting, 3, 3, target=20.0, whole=99.0)
+    assert not thinking.told(odd, since=100, alike=True)
+    assert thinking.told(replace(odd, whole=77.0), since=100, alike=False)
+    assert thinking.closely(thinking.facts()).whole == 77.0

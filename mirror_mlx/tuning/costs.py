@@ -12,6 +12,8 @@ Way = tuple[int, bool]
 """How a draft proposes: with how many lookahead streams, and whether each pass checks those of the pass before."""
 Kind = tuple[str, Way, str]
 """Of a step of speculation: the mode, how the draft proposes, and who names the outcomes; "": nobody does."""
+Sized = tuple[Kind, int]
+"""Of one with windows of such a length."""
 
 
 def trusted(way: Way) -> int:
@@ -138,6 +140,7 @@ class Costs:
     thought   the share of what is thought beside a verification by which that takes longer
     drafts    by how the draft proposes; none: there is no draft, or it costs nothing
     more      factors on steps of speculation, by their kind: there is more to one than its parts
+    sized     the same for windows of such a length, where there were any
     reached   factors on the share of outcomes that something is prepared for, likewise: not all roots are come to
     token     what one takes of late, which waiting for longer windows is weighed against; 0: it is not
     """
@@ -150,6 +153,7 @@ class Costs:
     exchange: float = 0.0
     drafts: Mapping[Way, DraftCosts] = field(default_factory=dict)
     more: Mapping[Kind, float] = field(default_factory=dict)
+    sized: Mapping[Sized, float] = field(default_factory=dict)
     reached: Mapping[Kind, float] = field(default_factory=dict)
     token: float = 0.0
     thought: float = 0.0
@@ -168,6 +172,11 @@ class Costs:
             thought=fmean(one.thought for one in of), starts=fmean(one.starts for one in of),
             spread=fmean(one.spread for one in of),
         )  # fmt: skip
+
+    def beside_parts(self, kind: Kind, length: int) -> float:
+        """The factor on a step's parts."""
+        found = self.sized.get((kind, length))
+        return self.more.get(kind, 1.0) if found is None else found
 
     def drafting(self, way: Way, length: int, window: int | None = None) -> float:
         """What so many proposals of a window take that the target waits for; 0: no model makes them."""

@@ -16,10 +16,11 @@ from mirror_mlx.tuning.varying import Varying
 from mirror_mlx.tuning.wish import Wish
 
 BETTER = 1.03
-"""Times the rate before something else is done."""
+"""Times plain decoding's rate before it is speculated."""
 WORSE = 0.98
 """Times plain decoding's rate before that is: what a few of its tokens took is no better known."""
-_BEFORE = 4  # settings that were done before and may be better again by now
+_OTHER = 1.01  # times the rate before it is speculated otherwise: a change costs nothing, and what is unknown is learnt
+_RIVALS, _NEARLY = 4, 0.95  # settings that may be better by now: done before, or tried and so good, as a share
 
 
 class Course:
@@ -38,7 +39,7 @@ class Course:
         self._varying = Varying(reach, estimates.costs.drafts)
         self._varied: Setting | None = None  # how the next step is done, if not as decided
         self._other: Setting | None = None  # how the last one was done, if that has just become better known
-        self._before: list[Setting] = []  # what was done lately, the last one at the end
+        self._rivals: list[Setting] = []  # the last one at the end
         self._rows: Curve | None = None  # see `rows`; None: it has looked for others since
         self._tried: list[str] = []
 
@@ -115,15 +116,17 @@ class Course:
         self.expected = estimates.of(self.setting)
         other, self._other = self._other, None
         rate = self.expected.rate
-        better = other is not None and estimates.rate(other) > rate
+        tried = 0.0 if other is None else estimates.rate(other)
+        if other is not None and tried > _NEARLY * rate:
+            self._rival(other)
         changed = lookout.changed(rate)
         worse = self.gain < WORSE and not (early and self._slows)
-        if better or worse or (changed and not self._slows):
+        if tried > rate or worse or (changed and not self._slows):
             lookout.looked(rate, self.since)
             self._prefer(*lookout.best(estimates.costs, self.setting, near=estimates.slow))
             return
-        if self._slows and self._before:  # it is looked for others by and by, and these may be better at once
-            known = [(one, estimates.of(one)) for one in self._before]
+        if self._slows and self._rivals:  # it is looked for others by and by, and these may be better at once
+            known = [(one, estimates.of(one)) for one in self._rivals]
             self._prefer(*max(known, key=lambda pair: pair[1].rate))
         rate = self.expected.rate  # of what is done by now
         lookout.begin(estimates.costs, self.setting, rate, self.since, near=estimates.slow, now=changed)
@@ -146,10 +149,13 @@ class Course:
     def _prefer(self, setting: Setting, said: Prediction) -> None:
         """If it is so much better."""
         self._rows = None
-        if said.rate > BETTER * self.expected.rate:
+        if said.rate > _OTHER * self.expected.rate:
             self._lookout.looked(said.rate)
-            self._before = [one for one in self._before if one not in (setting, self.setting)]
-            self._before = [*self._before, self.setting][-_BEFORE:]
+            self._rivals = [one for one in self._rivals if one != setting]
+            self._rival(self.setting)
             self._wish.setting = self.setting = setting
             self.expected, self._changed = said, self.steps
             self._tried.append(f"{setting}: {self.gain:.2f} × plain expected")
+
+    def _rival(self, setting: Setting) -> None:
+        self._rivals = [*(one for one in self._rivals if one != setting), setting][-_RIVALS:]

@@ -70,9 +70,9 @@ class Excess:
         self._count = self._KEEP * self._count + 1
         self._mean += (bounded - self._mean) / self._count
 
-    def faded(self, left: float, usual: float) -> None:
-        """What was seen is longer past: so much is left of what it differed by."""
-        self._mean = usual + left * (self._mean - usual)
+    def faded(self, left: float) -> None:
+        """What was seen is longer past: so much of it is left."""
+        self._count *= left
 
     def value(self, usual: float) -> float:
         return (self._count * self._mean + self._WEIGHT * usual) / (self._count + self._WEIGHT)

@@ -8,7 +8,7 @@ from math import inf, sqrt
 from statistics import fmean
 
 from mirror_mlx.messages import HITS, PREDICTORS
-from mirror_mlx.tuning.costs import Costs, Kind, Way, carried
+from mirror_mlx.tuning.costs import Costs, Kind, Sized, Way, carried
 from mirror_mlx.tuning.curve import Curve
 from mirror_mlx.tuning.drift import Excess, Often, Ratio, Shape, Spread
 from mirror_mlx.tuning.policy import Passed, Stepped
@@ -32,8 +32,9 @@ class Observed:
         self.costs = self._base = costs
         self._target, self._draft, self._plain = Ratio(), Ratio(), Ratio(new=_TOKEN, most=_TOKENS)
         self._fastest = inf  # a token of plain decoding ÷ as calibrated, in the stretch in which that was least
-        self._steps: dict[Kind, Excess] = {}  # a step ÷ what its parts come to
-        self._modes: dict[str, Excess] = {}
+        self._modes: dict[str, Excess] = {}  # a step ÷ what its parts come to
+        self._steps: dict[Kind, Excess] = {}
+        self._sized: dict[Sized, Excess] = {}
         self._reached: dict[Kind, Often] = {}  # outcomes that something was prepared for
         self._probing: float | None = None  # a pass beside plain decoding ÷ beside nothing
         self._checked = {way: Brought(_KNOWN * (one.tokens - 1), _KNOWN) for way, one in costs.drafts.items() if way[1]}
@@ -58,22 +59,27 @@ class Observed:
             ).scaled(slow) for way, draft in base.drafts.items()
         }  # fmt: skip
         slow = self._target.value
+        more = self._more
         self.costs = replace(
             base, plain=base.plain * self._plain_now, verify=self._shape.curve.scaled(slow), tap=base.tap * slow,
-            slower=self._slower.curve.at(1), drafts=drafts, more=self._more, token=token, spread=self._spread.value,
+            slower=self._slower.curve.at(1), drafts=drafts, more=more, token=token, spread=self._spread.value,
+            sized={(kind, length): seen.value(more[kind]) for (kind, length), seen in self._sized.items()},
             reached={kind: seen.value for kind, seen in self._reached.items()},
         )  # fmt: skip
 
     @property
     def _more(self) -> dict[Kind, float]:
-        """Half of what there is to steps that have been seen is taken to be there in others of their mode: where it is
-        that much better to do otherwise, that is worth a try."""
-        usual = {mode: seen.value(1.0) for mode, seen in self._modes.items()}
+        usual = {mode: self._usual_of(mode) for mode in self._modes}
         unseen = {
-            (mode, way, one): sqrt(value)
+            (mode, way, one): value
             for mode, value in usual.items() for way in self._base.drafts for one in ("", *PREDICTORS)
         }  # fmt: skip
         return unseen | {kind: seen.value(usual[kind[0]]) for kind, seen in self._steps.items()}
+
+    def _usual_of(self, mode: str) -> float:
+        """Half of what there is to steps that have been seen is taken to be there in others of their mode: where it is
+        that much better to do otherwise, that is worth a try."""
+        return sqrt(self._modes[mode].value(1.0))
 
     @property
     def _plain_now(self) -> float:
@@ -119,7 +125,7 @@ class Observed:
             by = sum(passed.ms for passed in fact.passed) / usually
             drafts = {**drafts, way: drafts[way].scaled(by)}
         verify = Curve.of({1: fact.target})
-        return replace(self.costs, verify=verify, tap=0.0, slower=1.0, more={}, drafts=drafts, spread=0.0)
+        return replace(self.costs, verify=verify, tap=0.0, slower=1.0, more={}, sized={}, drafts=drafts, spread=0.0)
 
     def serial(self, fact: Stepped) -> float:
         """What the parts of a step in turns come to."""
@@ -139,16 +145,22 @@ class Observed:
         """A step, of whose parts `during` or `serial` makes so many ms: there is more to one than its parts. What that
         was of another kind is long past at some time, and that kind worth another look."""
         mode, *_ = kind = fact.setting.kind
-        now = self._modes.setdefault(mode, Excess()), self._steps.setdefault(kind, Excess())
+        sized = kind, fact.setting.length
+        now = (
+            self._modes.setdefault(mode, Excess()),
+            self._steps.setdefault(kind, Excess()),
+            self._sized.setdefault(sized, Excess()),
+        )
         for seen in now:
             seen.saw((fact.whole - fact.waited) / max(expected, 1e-9))
-        usual = now[0].value(1.0)
-        for other, seen in self._modes.items():
-            if other != mode:
-                seen.faded(_FORGET, 1.0)
-        for (other, *_), seen in self._steps.items():
-            if seen is not now[1]:
-                seen.faded(*((_ALIKE, usual) if other == mode else (_FORGET, 1.0)))
+        others = [
+            *self._modes.items(),
+            *((one, seen) for (one, *_), seen in self._steps.items()),
+            *((one, seen) for ((one, *_), _), seen in self._sized.items()),
+        ]
+        for one, seen in others:
+            if seen not in now:
+                seen.faded(_ALIKE if one == mode else _FORGET)
 
     def passed(self, way: Way, made: Sequence[Passed]) -> None:
         """The draft's passes of a step. As with the target: whether so many branches take longer than was calibrated,
@@ -228,8 +240,8 @@ class Observed:
     def rested(self) -> None:
         """What steps took is long past, and what else there was may be over."""
         self.anchored()
-        for seen in (*self._modes.values(), *self._steps.values()):
-            seen.faded(0.5, 1.0)
+        for seen in (*self._modes.values(), *self._steps.values(), *self._sized.values()):
+            seen.faded(0.5)
         for prepared in self._reached.values():
             prepared.faded(0.5)
 
