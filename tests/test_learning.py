@@ -168,9 +168,9 @@ def test_windows_of_each_length_are_expected_to_take_what_they_did():
         said = predict(observed.during(fact), fact.setting, world)
         observed.lasted(fact, said.hit if fact.source == "hit" else said.miss)
     observed.rescale()
-    found = [observed.costs.beside_parts(setting.kind, length) for length in (2, 5)]
+    found = [observed.costs.excess(setting.kind, length) for length in (2, 5)]
     assert found == [pytest.approx(1.2, abs=0.03), pytest.approx(1.0, abs=0.06)]
-    assert observed.costs.beside_parts(setting.kind, 7) == observed.costs.more[setting.kind]
+    assert observed.costs.excess(setting.kind, 7) == observed.costs.more[setting.kind]
 
 
 def test_who_names_the_outcomes_is_decided_by_what_that_turns_out_to_take():

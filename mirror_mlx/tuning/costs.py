@@ -173,8 +173,8 @@ class Costs:
             spread=fmean(one.spread for one in of),
         )  # fmt: skip
 
-    def beside_parts(self, kind: Kind, length: int) -> float:
-        """The factor on a step's parts."""
+    def excess(self, kind: Kind, length: int) -> float:
+        """By what the parts of such a step are multiplied, as there is more to it: see `drift.Excess`."""
         found = self.sized.get((kind, length))
         return self.more.get(kind, 1.0) if found is None else found
 

@@ -39,7 +39,7 @@ class Course:
         self._varying = Varying(reach, estimates.costs.drafts)
         self._varied: Setting | None = None  # how the next step is done, if not as decided
         self._other: Setting | None = None  # how the last one was done, if that has just become better known
-        self._rivals: list[Setting] = []  # the last one at the end
+        self._rivals: list[Setting] = []  # see `_RIVALS`; the last one that was added at the end
         self._rows: Curve | None = None  # see `rows`; None: it has looked for others since
         self._tried: list[str] = []
 
@@ -158,4 +158,5 @@ class Course:
             self._tried.append(f"{setting}: {self.gain:.2f} × plain expected")
 
     def _rival(self, setting: Setting) -> None:
+        """It is compared with what is done at each judgement from now on."""
         self._rivals = [*(one for one in self._rivals if one != setting), setting][-_RIVALS:]

@@ -161,7 +161,7 @@ def _scattered(twentieths: int, checks: int, first: int, count: int) -> tuple[fl
 
 @lru_cache(maxsize=4096)
 def _beyond(twentieths: int, checks: int, first: int, count: int) -> float:
-    """The same of windows whose first pass checks so many streams."""
+    """As `beyond` says, of windows of so many proposals whose first pass checks so many streams."""
     brings = enumerate(shares(twentieths / _COARSE, checks, first), 1)
     left = ((share, count - more) for more, share in brings)
     return sum(share * (_beyond(twentieths, checks, checks, open) if open > 0 else open < 0) for share, open in left)

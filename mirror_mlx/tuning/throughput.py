@@ -92,7 +92,7 @@ def predict(costs: Costs, setting: Setting, belief: Belief) -> Prediction:
     if setting.mode == "ar":
         return Prediction(costs.plain, 1.0, miss=costs.plain)
     alive = belief.alive(setting.length)
-    said, factor = _of_parts(costs, setting, belief, alive), costs.beside_parts(setting.kind, setting.length)
+    said, factor = _of_parts(costs, setting, belief, alive), costs.excess(setting.kind, setting.length)
     answer, step = belief.answer(), said.step * factor
     tokens = said.tokens * _wanted(answer, alive[: setting.late] if setting.mode == "sd" else alive)
     if setting.mode == "mirror":
