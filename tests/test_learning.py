@@ -15,7 +15,7 @@ from mirror_mlx.tuning.governor import Governor
 from mirror_mlx.tuning.observed import Observed
 from mirror_mlx.tuning.policy import Passed
 from mirror_mlx.tuning.setting import Setting
-from mirror_mlx.tuning.throughput import predict
+from mirror_mlx.tuning.throughput import known_outcome
 from mirror_mlx.tuning.varying import Varying
 
 WAY = (2, False)
@@ -165,8 +165,8 @@ def test_windows_of_each_length_are_expected_to_take_what_they_did():
     observed, setting = Observed(world.costs), Setting("mirror", 2, 2, 8, "draft")
     for step in range(200):
         fact = world.step(replace(setting, length=5, late=5) if step % 10 == 0 else setting)
-        said = predict(observed.during(fact), fact.setting, world)
-        observed.lasted(fact, said.hit if fact.source == "hit" else said.miss)
+        place = fact.place if fact.source == "hit" else None
+        observed.lasted(fact, known_outcome(observed.during(fact), fact.setting, world, place, guessed=False)[0])
     observed.rescale()
     found = [observed.costs.excess(setting.kind, length) for length in (2, 5)]
     assert found == [pytest.approx(1.2, abs=0.03), pytest.approx(1.0, abs=0.06)]

@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import replace
+from statistics import fmean
 
 import pytest
 import world as worlds
@@ -9,13 +10,20 @@ from world import REACH, World
 
 from mirror_mlx.tuning.belief import Beliefs
 from mirror_mlx.tuning.choice import best
+from mirror_mlx.tuning.estimates import Estimates
 from mirror_mlx.tuning.observed import Observed
 from mirror_mlx.tuning.policy import Passed, Stepped
 from mirror_mlx.tuning.setting import Setting
-from mirror_mlx.tuning.throughput import predict
+from mirror_mlx.tuning.throughput import known_outcome
 
 WAY = (0, False)
 SETTINGS = [Setting("sd", 5, 5), Setting("mirror", 5, 5, 8, "draft")]
+
+
+def known(observed, fact, world):
+    """What the parts of a step beside the target come to."""
+    place = fact.place if fact.source == "hit" else None
+    return known_outcome(observed.during(fact), fact.setting, world, place, guessed=False)[0]
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.mode)
@@ -31,11 +39,27 @@ def test_a_draft_that_is_slow_now_and_then_is_no_reason_to_expect_more_of_a_step
         observed.verified(fact)
         observed.passed(WAY, fact.passed)
         observed.rescale()
-        said = predict(observed.during(fact), setting, now)
-        parts = observed.serial(fact) if setting.mode == "sd" else said.hit if fact.source == "hit" else said.miss
+        parts = observed.serial(fact) if setting.mode == "sd" else known(observed, fact, now)
         observed.lasted(fact, parts)
     observed.rescale()
     assert observed.costs.more[setting.kind] == pytest.approx(1.0, abs=0.02)
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_an_outcome_that_is_prepared_for_late_is_no_reason_to_expect_more_of_other_steps(first):
+    """The draft comes to two roots a pass: what others take is none of the excess of a step, nor is what the first ones
+    take less than all of them on average."""
+    costs = worlds.costs(20.0, 60.0)
+    world = World(replace(costs, drafts={WAY: replace(costs.drafts[WAY], width=2)}), 0.8, noise=0.0)
+    estimates, setting = Estimates(world.costs, {WAY: 0.8}, backup=False), Setting("mirror", 4, 4, 8, "draft")
+    facts = [world.step(setting) for _ in range(2000)]
+    seen = [fact for fact in facts if (fact.source == "hit" and fact.place < 2) == first]
+    mean = fmean(fact.whole for fact in seen) / fmean(fact.whole for fact in facts)
+    assert (mean < 0.97) if first else (mean > 1.03)
+    for fact in seen[:100]:
+        estimates.weigh(fact)
+    estimates.rescale(0.0)
+    assert estimates.costs.excess(setting.kind, setting.length) == pytest.approx(1.0, abs=0.01)
 
 
 def test_a_pass_over_a_windows_rows_alone_says_what_that_takes():

@@ -1,12 +1,13 @@
 """When it is thought of what to do, and for how long, where the target is slowed by that."""
 
 from dataclasses import replace
+from statistics import fmean
 
 import pytest
 import world as worlds
 from world import REACH, World, play
 
-from mirror_mlx.tuning import choice
+from mirror_mlx.tuning import choice, course
 from mirror_mlx.tuning.governor import Governor
 from mirror_mlx.tuning.policy import Stepped
 from mirror_mlx.tuning.setting import Setting
@@ -100,3 +101,24 @@ def test_of_steps_that_are_thought_of_together_each_has_its_turn():
     assert not thinking.told(odd, since=100, alike=True)
     assert thinking.told(replace(odd, whole=77.0), since=100, alike=False)
     assert thinking.closely(thinking.facts()).whole == 77.0
+
+
+def test_a_draft_that_has_become_good_soon_has_longer_windows(monkeypatch):
+    """A search takes some hundred steps where the target is slowed by it, and other lengths have their turn before."""
+    steps = {}
+    for compared in (0, course._LENGTHS):
+        monkeypatch.setattr(course, "_LENGTHS", compared)
+        steps[compared] = fmean(steps_until_longer(seed) for seed in range(12))
+    assert steps[course._LENGTHS] < 0.6 * steps[0]
+
+
+def steps_until_longer(seed):
+    """Than those that were best before."""
+    world = World(replace(worlds.costs(10.0, 24.0, tokens=3.0, way=(2, False)), thought=1.0), 0.5, seed=seed)
+    governor = Governor(world.costs, REACH, {(2, False): 0.5})
+    play(governor, world, 600)
+    world.alpha, before, steps = 0.97, governor.setting.length, 0
+    while governor.setting.length <= before:
+        governor.stepped(world.step(governor.ask().setting))
+        steps += 1
+    return steps

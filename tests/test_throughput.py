@@ -199,6 +199,25 @@ def test_steps_in_a_row_take_as_long_as_the_model_says(case, joins, seed):
     assert throughput.predict(costs, setting, Chance([1.0], hits)).step == pytest.approx(took, rel=0.05)
 
 
+@given(played(), st.booleans())
+@example(narrow(), True)
+def test_what_steps_with_each_outcome_take_is_on_average_what_a_step_takes(case, joins):
+    costs, setting = case
+    if not joins:
+        costs = replace(costs, drafts={setting.way: replace(costs.drafts[setting.way], joint=None)})
+    belief, draft = Chance([1.0], hits), costs.drafts[setting.way]
+    known, _ = throughput._steps(costs, draft, setting, belief, belief.alive(setting.length))
+    places, total = [*range(setting.roots), None], 0.0
+    for place in places:
+        often = 1 - hits(setting.roots) if place is None else hits(place + 1) - hits(place)
+        guessed = known is not None and place == known.place
+        ms, share = throughput.known_outcome(costs, setting, belief, place, guessed)
+        total += often * ms
+    said = throughput.predict(costs, setting, belief)
+    assert share == pytest.approx(said.share)
+    assert total == pytest.approx(said.step)
+
+
 @pytest.mark.parametrize("predictor", ["draft", "hybrid"])
 @pytest.mark.parametrize(
     ("verify", "one", "length"), [(76, 30, 3), (95, 30, 5), (110, 30, 5), (43, 20, 7), (62, 10, 11)]

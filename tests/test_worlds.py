@@ -26,6 +26,7 @@ FIXED = (
     *(Setting("mirror", n, n, 24, "draft", 4, WAY) for n in (3, 5, 8, 11)),
 )
 WORLDS = {  # how likely a proposal holds, and a lookup's; ms of a pass; texts' spread; how slow devices are, how often
+    "easy": (0.95, 0.3, 30.0, 1.0, 1.0, 0.0),
     "good": (0.72, 0.2, 30.0, 0.6, 1.0, 0.0),
     "good, loud": (0.72, 0.2, 30.0, 0.6, 1.6, 0.4),
     "low": (0.45, 0.1, 30.0, 0.6, 1.0, 0.0),

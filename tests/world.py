@@ -11,7 +11,7 @@ from mirror_mlx.tuning.governor import Governor
 from mirror_mlx.tuning.policy import Passed, Probed, Stepped
 from mirror_mlx.tuning.setting import Setting
 from mirror_mlx.tuning.tally import Plained
-from mirror_mlx.tuning.throughput import predict
+from mirror_mlx.tuning.throughput import known_outcome, predict
 
 REACH = Reach(15, 64, ("draft", "hybrid"), (4,))
 TOKENS = 400
@@ -124,7 +124,8 @@ class World:
         expected = predict(costs, setting, self)
         place = self.place(setting.roots)
         hit = place is not None and self.hits(place + 1) <= expected.share + 1e-9  # something was prepared for it
-        whole = (expected.hit if hit else expected.miss) * self.jitter() * self.bias(setting)
+        lasts, _ = known_outcome(costs, setting, self, place if hit else None, guessed=False)
+        whole = lasts * self.jitter() * self.bias(setting)
         length, branches = setting.length, float(max(setting.roots, 1))
         lookup = None if hit or setting.late else self.lookup  # the window is as likely one of a step with such an end
         return Stepped(

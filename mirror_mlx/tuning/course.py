@@ -1,6 +1,7 @@
 """What is done, as was decided last, what of it is done otherwise, and what might be better by now. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from mirror_mlx.tuning import cutting
 from mirror_mlx.tuning.choice import Reach
@@ -21,6 +22,7 @@ WORSE = 0.98
 """Times plain decoding's rate before that is: what a few of its tokens took is no better known."""
 _OTHER = 1.01  # times the rate before it is speculated otherwise: a change costs nothing, and what is unknown is learnt
 _RIVALS, _NEARLY = 4, 0.95  # settings that may be better by now: done before, or tried and so good, as a share
+_LENGTHS = 2  # and, by turns, windows of other lengths
 
 
 class Course:
@@ -31,7 +33,8 @@ class Course:
     """
 
     def __init__(self, reach: Reach, estimates: Estimates, lookout: Lookout, wish: Wish, slows: bool) -> None:
-        self._estimates, self._lookout, self._wish, self._slows = estimates, lookout, wish, slows
+        self._reach, self._estimates, self._lookout, self._wish = reach, estimates, lookout, wish
+        self._slows = slows
         self.setting = Setting("ar")
         self.expected = estimates.of(self.setting)
         self.steps = self._changed = 0  # changed: in which of them it was last decided to do otherwise
@@ -40,6 +43,7 @@ class Course:
         self._varied: Setting | None = None  # how the next step is done, if not as decided
         self._other: Setting | None = None  # how the last one was done, if that has just become better known
         self._rivals: list[Setting] = []  # see `_RIVALS`; the last one that was added at the end
+        self._turn = 0  # lengths that were compared
         self._rows: Curve | None = None  # see `rows`; None: it has looked for others since
         self._tried: list[str] = []
 
@@ -125,9 +129,10 @@ class Course:
             lookout.looked(rate, self.since)
             self._prefer(*lookout.best(estimates.costs, self.setting, near=estimates.slow))
             return
-        if self._slows and self._rivals:  # it is looked for others by and by, and these may be better at once
-            known = [(one, estimates.of(one)) for one in self._rivals]
-            self._prefer(*max(known, key=lambda pair: pair[1].rate))
+        if self._slows:  # it is looked for others by and by, and these may be better at once
+            known = [(one, estimates.of(one)) for one in (*self._rivals, *self._resized())]
+            if known:
+                self._prefer(*max(known, key=lambda pair: pair[1].rate))
         rate = self.expected.rate  # of what is done by now
         lookout.begin(estimates.costs, self.setting, rate, self.since, near=estimates.slow, now=changed)
 
@@ -156,6 +161,16 @@ class Course:
             self._wish.setting = self.setting = setting
             self.expected, self._changed = said, self.steps
             self._tried.append(f"{setting}: {self.gain:.2f} × plain expected")
+
+    def _resized(self) -> Iterator[Setting]:
+        """What is done, in windows of some other lengths: what holds changes which one is best sooner than anything."""
+        setting = self.setting
+        lengths = [n for n in self._reach.lengths() if n != setting.length]
+        for _ in range(min(_LENGTHS, len(lengths))):
+            length = lengths[self._turn % len(lengths)]
+            self._turn += 1
+            late = length if setting.late == setting.length else min(length, setting.late)
+            yield replace(setting, length=length, late=late)
 
     def _rival(self, setting: Setting) -> None:
         """It is compared with what is done at each judgement from now on."""

@@ -8,7 +8,7 @@ from mirror_mlx.tuning.costs import Costs, Way
 from mirror_mlx.tuning.observed import Observed
 from mirror_mlx.tuning.policy import Stepped
 from mirror_mlx.tuning.setting import Setting
-from mirror_mlx.tuning.throughput import Prediction, predict
+from mirror_mlx.tuning.throughput import Prediction, known_outcome, predict
 
 
 class Estimates:
@@ -45,7 +45,9 @@ class Estimates:
         if fact.setting.mode == "sd":
             self.observed.lasted(fact, self.observed.serial(fact))
             return
-        expected = predict(self.observed.during(fact), fact.setting, self.beliefs.of(fact.setting))
-        self.observed.lasted(fact, expected.hit if fact.source in HITS else expected.miss)
+        place = fact.place if fact.source in HITS else None
+        costs, belief = self.observed.during(fact), self.beliefs.of(fact.setting)
+        lasts, share = known_outcome(costs, fact.setting, belief, place, fact.guessed is True)
+        self.observed.lasted(fact, lasts)
         if fact.opened:
-            self.observed.prepared(fact, expected.share)
+            self.observed.prepared(fact, share)

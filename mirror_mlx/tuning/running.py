@@ -108,7 +108,7 @@ class Acceptance:
     """
 
     _KEEP_ALL = 0.99
-    _KEEP_UNSEEN = 0.99
+    _KEEP_UNSEEN = 0.997
     _KEEP_LONG = 0.997
     _WEIGHT = 4.0
     _LONG = 6.0  # what has been for longer counts for as many seen of late

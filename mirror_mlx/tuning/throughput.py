@@ -101,6 +101,20 @@ def predict(costs: Costs, setting: Setting, belief: Belief) -> Prediction:
     return Prediction(step, tokens, said.hit * factor, said.miss * factor, said.share)
 
 
+def known_outcome(
+    costs: Costs, setting: Setting, belief: Belief, place: int | None, guessed: bool
+) -> tuple[float, float]:
+    """A step beside the target whose outcome was the root at that place, ms; None: nothing was prepared for it. And the
+    share of outcomes that something is prepared for. guessed: the draft has expected that outcome."""
+    draft = costs.drafts[setting.way]
+    known, states = _steps(costs, draft, setting, belief, belief.alive(setting.length))
+    if known is not None and place is not None and (guessed or place >= known.place):
+        place = known.place if guessed else max(place, known.place + 1)
+    missing, factor = _missing(costs, draft, setting), costs.excess(setting.kind, setting.length)
+    lasts = sum(often * step.lasts(place, missing) for often, step in states)
+    return factor * lasts, sum(often * step.share for often, step in states)
+
+
 def _wanted(answer: float, alive: Sequence[float]) -> float:
     """The share of a step's tokens that are wanted: an answer ends somewhere among those of its last step, which takes
     no less for that. (What is left of an interval, on average, where a point falls that knows nothing of it.)"""
@@ -127,7 +141,10 @@ def _of_parts(costs: Costs, setting: Setting, belief: Belief, alive: Sequence[fl
     return _mirror(costs, draft, setting, belief, alive)
 
 
-def _mirror(costs: Costs, draft: DraftCosts, setting: Setting, belief: Belief, alive: Sequence[float]) -> Prediction:
+def _steps(
+    costs: Costs, draft: DraftCosts, setting: Setting, belief: Belief, alive: Sequence[float]
+) -> tuple[Known | None, Sequence[tuple[float, "_Beside"]]]:
+    """Steps beside the target, and the share of each; what the draft expects in them."""
     hits = _reached(belief.hits, costs.reached.get(setting.kind, 1.0))
     known = None
     if _expects(draft, setting):
@@ -135,10 +152,19 @@ def _mirror(costs: Costs, draft: DraftCosts, setting: Setting, belief: Belief, a
         known = _known(costs, draft, setting, hits, right)
         if known is not None and not known.place:
             hits = _at_most(hits, right)
-    missing, held = draft.jit(setting.late, setting.length) + costs.exchange, sum(alive[: setting.late])
+    return known, _in_a_row(lambda late: _Beside.of(costs, draft, setting, hits, late, known))
+
+
+def _missing(costs: Costs, draft: DraftCosts, setting: Setting) -> float:
+    """What the target waits for where nothing was prepared for the outcome, ms."""
+    return draft.jit(setting.late, setting.length) + costs.exchange
+
+
+def _mirror(costs: Costs, draft: DraftCosts, setting: Setting, belief: Belief, alive: Sequence[float]) -> Prediction:
+    known, states = _steps(costs, draft, setting, belief, alive)
+    missing, held = _missing(costs, draft, setting), sum(alive[: setting.late])
     missed = 1 + (held if setting.late else belief.backup(setting.length))
     share = hit = miss = tokens = 0.0
-    states = _in_a_row(lambda late: _Beside.of(costs, draft, setting, hits, late, known))
     for often, step in states:
         wrong = often * (1 - step.share)
         share += often * step.share
@@ -259,6 +285,10 @@ class _Beside:
     @property
     def share(self) -> float:
         return sum(part.share for part in self.parts)
+
+    def lasts(self, place: int | None, missing: float) -> float:
+        """One whose outcome was the root at that place; None: nothing was prepared for it, which takes so long."""
+        return next((part.takes for part in self.parts if place in part.places), self.free + missing)
 
     @classmethod
     def of(
