@@ -112,6 +112,17 @@ def test_a_draft_that_has_become_good_soon_has_longer_windows(monkeypatch):
     assert steps[course._LENGTHS] < 0.6 * steps[0]
 
 
+@pytest.mark.parametrize(("length", "times", "taken"), [(8, 1.02, True), (3, 1.02, False), (3, 1.04, True)])
+def test_windows_are_made_shorter_only_for_more_than_for_other_changes(length, times, taken):
+    world = World(replace(worlds.costs(10.0, 24.0), thought=1.0), 0.8)
+    governor = Governor(world.costs, REACH, {(0, False): 0.8})
+    of, other = governor._course, Setting("mirror", length, length, 8, "draft")
+    done = replace(other, length=5, late=5)
+    of.begins(done, predict(world.costs, done, world))
+    of._prefer(other, replace(of.expected, tokens=times * of.expected.tokens))
+    assert (of.setting == other) == taken
+
+
 def steps_until_longer(seed):
     """Than those that were best before."""
     world = World(replace(worlds.costs(10.0, 24.0, tokens=3.0, way=(2, False)), thought=1.0), 0.5, seed=seed)

@@ -21,6 +21,7 @@ BETTER = 1.03
 WORSE = 0.98
 """Times plain decoding's rate before that is: what a few of its tokens took is no better known."""
 _OTHER = 1.01  # times the rate before it is speculated otherwise: a change costs nothing, and what is unknown is learnt
+_SHORTER = 1.03  # and in shorter windows: among these nothing is learnt of proposals further on
 _RIVALS, _NEARLY = 4, 0.95  # settings that may be better by now: done before, or tried and so good, as a share
 _LENGTHS = 2  # and, by turns, windows of other lengths
 
@@ -154,7 +155,8 @@ class Course:
     def _prefer(self, setting: Setting, said: Prediction) -> None:
         """If it is so much better."""
         self._rows = None
-        if said.rate > _OTHER * self.expected.rate:
+        better = _SHORTER if setting.length < self.setting.length else _OTHER
+        if said.rate > better * self.expected.rate:
             self._lookout.looked(said.rate)
             self._rivals = [one for one in self._rivals if one != setting]
             self._rival(self.setting)
