@@ -45,6 +45,8 @@ class Estimates:
         if fact.setting.mode == "sd":
             self.observed.lasted(fact, self.observed.serial(fact))
             return
+        if fact.setting.way not in self.costs.drafts:
+            return
         place = fact.place if fact.source in HITS else None
         costs, belief = self.observed.during(fact), self.beliefs.of(fact.setting)
         lasts, share = known_outcome(costs, fact.setting, belief, place, fact.guessed is True)
