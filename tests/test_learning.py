@@ -6,7 +6,7 @@ from statistics import fmean, median
 
 import pytest
 import world as worlds
-from world import REACH, World, governed, play
+from world import REACH, World, governed, parts_of, play
 
 from mirror_mlx.tuning.choice import Reach, best
 from mirror_mlx.tuning.costs import Costs, DraftCosts
@@ -15,7 +15,6 @@ from mirror_mlx.tuning.governor import Governor
 from mirror_mlx.tuning.observed import Observed
 from mirror_mlx.tuning.policy import Passed
 from mirror_mlx.tuning.setting import Setting
-from mirror_mlx.tuning.throughput import known_outcome
 from mirror_mlx.tuning.varying import Varying
 
 WAY = (2, False)
@@ -165,8 +164,7 @@ def test_windows_of_each_length_are_expected_to_take_what_they_did():
     observed, setting = Observed(world.costs), Setting("mirror", 2, 2, 8, "draft")
     for step in range(200):
         fact = world.step(replace(setting, length=5, late=5) if step % 10 == 0 else setting)
-        place = fact.place if fact.source == "hit" else None
-        observed.lasted(fact, known_outcome(observed.during(fact), fact.setting, world, place, guessed=False)[0])
+        observed.lasted(fact, parts_of(observed, fact, world))
     observed.rescale()
     found = [observed.costs.excess(setting.kind, length) for length in (2, 5)]
     assert found == [pytest.approx(1.2, abs=0.03), pytest.approx(1.0, abs=0.06)]

@@ -6,7 +6,7 @@ from statistics import fmean
 
 import pytest
 import world as worlds
-from world import REACH, World
+from world import REACH, World, parts_of
 
 from mirror_mlx.tuning.belief import Beliefs
 from mirror_mlx.tuning.choice import best
@@ -14,16 +14,9 @@ from mirror_mlx.tuning.estimates import Estimates
 from mirror_mlx.tuning.observed import Observed
 from mirror_mlx.tuning.policy import Passed, Stepped
 from mirror_mlx.tuning.setting import Setting
-from mirror_mlx.tuning.throughput import known_outcome
 
 WAY = (0, False)
 SETTINGS = [Setting("sd", 5, 5), Setting("mirror", 5, 5, 8, "draft")]
-
-
-def known(observed, fact, world):
-    """What the parts of a step beside the target come to."""
-    place = fact.place if fact.source == "hit" else None
-    return known_outcome(observed.during(fact), fact.setting, world, place, guessed=False)[0]
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.mode)
@@ -39,7 +32,7 @@ def test_a_draft_that_is_slow_now_and_then_is_no_reason_to_expect_more_of_a_step
         observed.verified(fact)
         observed.passed(WAY, fact.passed)
         observed.rescale()
-        parts = observed.serial(fact) if setting.mode == "sd" else known(observed, fact, now)
+        parts = observed.serial(fact) if setting.mode == "sd" else parts_of(observed, fact, now)
         observed.lasted(fact, parts)
     observed.rescale()
     assert observed.costs.more[setting.kind] == pytest.approx(1.0, abs=0.02)

@@ -162,6 +162,12 @@ class World:
         return Stepped(setting, 0, 0, target=target, whole=target + jit, source="jit")
 
 
+def parts_of(observed, fact, world):
+    """What the parts of a step beside the target come to, which had that outcome."""
+    place = fact.place if fact.source == "hit" else None
+    return known_outcome(observed.during(fact), fact.setting, world, place, guessed=False)[0]
+
+
 def odds(rate):
     """Their logarithm, of what happens so often."""
     return log(rate / (1 - rate))

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from mirror_mlx.tuning import cutting
-from mirror_mlx.tuning.choice import Reach
+from mirror_mlx.tuning.choice import Reach, resized
 from mirror_mlx.tuning.curve import Curve
 from mirror_mlx.tuning.estimates import Estimates
 from mirror_mlx.tuning.lookout import Lookout
@@ -171,8 +171,8 @@ class Course:
         for _ in range(min(_LENGTHS, len(lengths))):
             length = lengths[self._turn % len(lengths)]
             self._turn += 1
-            late = length if setting.late == setting.length else min(length, setting.late)
-            yield replace(setting, length=length, late=late)
+            all_of_it = setting.late == setting.length  # is waited for
+            yield replace(setting, length=length, late=length) if all_of_it else resized(setting, length)
 
     def _rival(self, setting: Setting) -> None:
         """It is compared with what is done at each judgement from now on."""

@@ -45,7 +45,7 @@ class Estimates:
         if fact.setting.mode == "sd":
             self.observed.lasted(fact, self.observed.serial(fact))
             return
-        if fact.setting.way not in self.costs.drafts:
+        if fact.setting.way not in self.costs.drafts:  # nothing is known of what its passes take
             return
         place = fact.place if fact.source in HITS else None
         costs, belief = self.observed.during(fact), self.beliefs.of(fact.setting)
