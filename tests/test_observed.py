@@ -55,6 +55,15 @@ def test_an_outcome_that_is_prepared_for_late_is_no_reason_to_expect_more_of_oth
     assert estimates.costs.excess(setting.kind, setting.length) == pytest.approx(1.0, abs=0.01)
 
 
+def test_a_step_in_a_way_whose_passes_were_never_timed_says_nothing():
+    costs, setting = worlds.costs(20.0, 60.0), Setting("mirror", 4, 4, 8, "draft", way=(2, True))
+    estimates = Estimates(costs, {WAY: 0.8}, backup=False)
+    assert setting.way not in costs.drafts
+    estimates.weigh(Stepped(setting, 0, 0, target=20.0, whole=90.0, source="hit", place=0))
+    estimates.rescale(0.0)
+    assert estimates.costs.excess(setting.kind, setting.length) == 1.0
+
+
 def test_a_pass_over_a_windows_rows_alone_says_what_that_takes():
     observed = Observed(worlds.costs(20.0))
     for _ in range(100):
