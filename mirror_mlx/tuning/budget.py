@@ -1,7 +1,8 @@
 """What may be lost to plain decoding by trying and by asking, and what has been. Pure. ms, and tokens' times of plain
 decoding."""
 
-_ALLOWED = 0.01  # of the time so far may be lost by trying
+_ALLOWED = 0.01  # of the time so far may be lost by trying,
+_AGAIN = 0.005  # and so much before something else is tried
 _CREDIT = 3.0  # and so many plain tokens,
 _HOPE = 8.0  # more by what so many steps are expected to win,
 _MOST = 10.0  # but no more than so many
@@ -9,9 +10,9 @@ _WORST = 12.0  # so many may have been lost when something else is tried again; 
 _SLOW = 6.0  # and beyond so many where a device has become slow, which nobody could expect
 _RESERVE = 12.0  # tokens' time that were won: a text that is hard to foresee for a while is no reason to give up
 _TRY = 1.0  # plain tokens that another try may cost
-_PROBES = 0.005  # of the time may be what probes slow plain decoding by
+_PROBES = 0.0025  # of the time may be what probes slow plain decoding by
 _FIRST = 1.0  # and so many plain tokens,
-_HELD = 4  # and one more for each probe that holds, of so many at most: that draft may be worth it
+_HELD = 2  # and one more for each probe that holds, of so many at most: that draft may be worth it
 
 
 class Budget:
@@ -27,7 +28,7 @@ class Budget:
     >>> budget.revalue(150.0), budget.lost
     (None, 0.0)
     >>> budget.probe(10.0)
-    >>> budget.may_probe(4.0, 10.0), budget.may_probe(8.0, 10.0)
+    >>> budget.may_probe(2.0, 10.0), budget.may_probe(8.0, 10.0)
     (True, False)
     >>> budget.held(), budget.may_probe(8.0, 10.0)
     (None, True)
@@ -59,7 +60,7 @@ class Budget:
 
     def allowed(self, plain: float, won: float = 0.0) -> float:
         """won: what a step is expected to win; who promises more may have more bad luck."""
-        return min(_MOST * plain, _CREDIT * plain + _HOPE * won) + _ALLOWED * self._spent
+        return self._credit(plain, won) + _ALLOWED * self._spent
 
     def over(self, plain: float, won: float = 0.0, entry: float = 0.0) -> bool:
         """entry: what it has taken to begin, which comes back later, if at all."""
@@ -67,7 +68,7 @@ class Budget:
 
     def may_try(self, plain: float, won: float = 0.0, cost: float = 0.0) -> bool:
         """cost: what a try is expected to lose."""
-        return self.lost + max(_TRY * plain, cost) < self.allowed(plain, won)
+        return self.lost + max(_TRY * plain, cost) < self._credit(plain, won) + _AGAIN * self._spent
 
     def held(self) -> None:
         """What a probe brought holds."""
@@ -81,4 +82,8 @@ class Budget:
     def forgive(self, plain: float, entry: float = 0.0, *, slow: bool = False) -> None:
         """A device that was slow for a while is no reason never to try; but who promised more than was kept, or was
         costly to begin, waits longer. slow: whether it is slow now."""
-        self.lost = min(self.lost, (_SLOW if slow else _WORST) * plain + entry + _ALLOWED * self._spent)
+        self.lost = min(self.lost, (_SLOW if slow else _WORST) * plain + entry + _AGAIN * self._spent)
+
+    @staticmethod
+    def _credit(plain: float, won: float) -> float:
+        return min(_MOST * plain, _CREDIT * plain + _HOPE * won)

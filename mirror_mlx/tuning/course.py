@@ -20,6 +20,7 @@ BETTER = 1.03
 """Times plain decoding's rate before it is speculated."""
 WORSE = 0.98
 """Times plain decoding's rate before that is: what a few of its tokens took is no better known."""
+_TRIED = 0.9  # times plain decoding's rate before what is tried is done otherwise
 _OTHER = 1.01  # times the rate before it is speculated otherwise: a change costs nothing, and what is unknown is learnt
 _SHORTER = 1.03  # and in shorter windows: among these nothing is learnt of proposals further on
 _RIVALS, _NEARLY = 4, 0.95  # settings that may be better by now: done before, or tried and so good, as a share
@@ -115,12 +116,13 @@ class Course:
         return self._other is not None or self.since <= NEW or self.since // JUDGE > judged
 
     def judge(self, early: bool) -> None:
-        """Is there something better? early: too early to say that plain decoding is."""
+        """Is there something better? early: too early to say that plain decoding is. A try that seems to fail goes on
+        otherwise only where that is nearly as fast."""
         estimates, lookout = self._estimates, self._lookout
         self.rescale()
         self.expected = estimates.of(self.setting)
         other, self._other = self._other, None
-        rate = self.expected.rate
+        rate, least = self.expected.rate, _TRIED / estimates.costs.plain if early else 0.0
         tried = 0.0 if other is None else estimates.rate(other)
         if other is not None and tried > _NEARLY * rate:
             self._rival(other)
@@ -128,12 +130,12 @@ class Course:
         worse = self.gain < WORSE and not (early and self._slows)
         if tried > rate or worse or (changed and not self._slows):
             lookout.looked(rate, self.since)
-            self._prefer(*lookout.best(estimates.costs, self.setting, near=estimates.slow))
+            self._prefer(*lookout.best(estimates.costs, self.setting, near=estimates.slow), least=least)
             return
         if self._slows:  # it is looked for others by and by, and these may be better at once
             known = [(one, estimates.of(one)) for one in (*self._rivals, *self._resized())]
             if known:
-                self._prefer(*max(known, key=lambda pair: pair[1].rate))
+                self._prefer(*max(known, key=lambda pair: pair[1].rate), least=least)
         rate = self.expected.rate  # of what is done by now
         lookout.begin(estimates.costs, self.setting, rate, self.since, near=estimates.slow, now=changed)
 
@@ -152,11 +154,11 @@ class Course:
         """There may be something better now."""
         self._lookout.looked(0.0, self.since)
 
-    def _prefer(self, setting: Setting, said: Prediction) -> None:
-        """If it is so much better."""
+    def _prefer(self, setting: Setting, said: Prediction, least: float = 0.0) -> None:
+        """If it is so much better, and no slower than that."""
         self._rows = None
         better = _SHORTER if setting.length < self.setting.length else _OTHER
-        if said.rate > better * self.expected.rate:
+        if said.rate > max(better * self.expected.rate, least):
             self._lookout.looked(said.rate)
             self._rivals = [one for one in self._rivals if one != setting]
             self._rival(self.setting)

@@ -21,6 +21,10 @@ class Doubt:
     >>> doubt.stretched()
     >>> doubt.worth(slightly_slower, plain=10.0), doubt.worth(Prediction(step=11.0, tokens=1.0), plain=10.0)
     (True, False)
+    >>> doubt.begins(False), doubt.worth(slightly_slower, plain=10.0)
+    (None, False)
+    >>> doubt.lasted(), doubt.worth(slightly_slower, plain=10.0)
+    (None, True)
     """
 
     def __init__(self) -> None:
@@ -39,7 +43,11 @@ class Doubt:
     def begins(self, doubted: bool) -> None:
         """Speculation begins; doubted: as a try."""
         self._now, self._stretches = doubted, 0
-        self._tries = self._tries + 1 if doubted else 0
+        self._tries += doubted
+
+    def lasted(self) -> None:
+        """Speculation was worth it for long: what is known of plain decoding may be old by now."""
+        self._tries = 0
 
     def learning(self, steps: int) -> bool:
         """Whether it is too early to judge, after so many steps."""

@@ -260,7 +260,10 @@ class Governor:
     def park(self, why: str) -> None:
         """Decode plainly."""
         self._choosing = None
-        self._stretches.parked(lasted=self._course.steps > _LASTED)
+        lasted = self._course.steps > _LASTED
+        self._stretches.parked(lasted)
+        if lasted:
+            self._doubt.lasted()
         self._course.ends(why)
         self._budget.forgive(self.costs.plain, self._entry, slow=self.slow)
         self._checks.dropped()

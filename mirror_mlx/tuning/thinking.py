@@ -13,7 +13,7 @@ NEW = 8
 _TOGETHER = 800.0  # ms of steps that are thought of together, not more of them than between two judgements,
 _SETTLED = 24  # or twice as many, so long after something was decided;
 _HURRIES, _THINKS = 0.03, 0.01  # and what share of their time may go into looking for others, until then and since
-_PLAIN = 0.005  # the same of plain decoding's
+_PLAIN = 0.0025  # the same of plain decoding's
 
 
 class Thinking:
