@@ -13,6 +13,7 @@ from mirror_mlx.tuning.governor import Governor
 from mirror_mlx.tuning.policy import Fixed, Probed, Stepped
 from mirror_mlx.tuning.setting import Setting
 from mirror_mlx.tuning.tally import Plained
+from mirror_mlx.tuning.throughput import Prediction
 
 
 @pytest.mark.parametrize("one", [5.0, 20.0, 200.0, 2000.0])
@@ -24,6 +25,17 @@ def test_a_hostile_draft_costs_next_to_nothing(one, alpha, holds):
     _, ms, _ = governed(world, holds=holds)
     plain = TOKENS * world.costs.plain
     assert ms <= 1.03 * plain
+
+
+@pytest.mark.parametrize(("one", "alpha"), [(10.0, 0.4), (20.0, 0.6)])
+def test_where_speculation_nearly_pays_trying_and_asking_cost_half_of_a_hundredth_at_most(one, alpha):
+    """A fast target, and a draft whose passes take longer than a token and slow it. Once the first tries are over."""
+    costs, lost = replace(worlds.costs(one, 7.0, tokens=3.0, rows=0.15), slower=1.2), []
+    for seed in range(8):
+        world = World(costs, alpha, hindered=1.2, noise=0.1, seed=seed)
+        _, _, said = governed(world, tokens=3600, holds=alpha)
+        lost.append(sum(ms for _, ms in said[600:]) / (3000 * costs.plain) - 1)
+    assert fmean(lost) < 0.005
 
 
 @pytest.mark.parametrize("hindered", [1.1, 1.5, 2.0])
@@ -342,3 +354,20 @@ def test_what_was_done_before_is_done_again_as_soon_as_it_is_better(monkeypatch)
     for better in (other, done):
         play(governor, world, 40)
         assert governor.setting == better
+
+
+@pytest.mark.parametrize(("share", "taken"), [(0.85, False), (0.95, True)])
+def test_a_try_that_seems_to_fail_goes_on_otherwise_only_where_that_is_nearly_as_fast(monkeypatch, share, taken):
+    costs = replace(worlds.costs(10.0, 22.0), thought=1.0)
+    governor = Governor(costs, REACH, {(0, False): 0.3})
+    course, tried, other = governor._course, Setting("sd", 3, 3), Setting("mirror", 3, 3, 8, "draft")
+    rates = {tried: 0.5, other: share}
+
+    def said(setting):
+        return Prediction(step=costs.plain, tokens=rates.get(setting, 0.1))
+
+    monkeypatch.setattr(governor._estimates, "of", said)
+    course.begins(tried, said(tried))
+    course._rivals = [other]
+    course.judge(early=True)
+    assert course.setting == (other if taken else tried)

@@ -62,7 +62,7 @@ def test_little_of_the_time_goes_into_looking_for_something_better_than_plain_de
     governor = Governor(world.costs, REACH, {(0, False): 0.3}, backup=True)
     ms, said = play(governor, world, 4000)
     assert sum(setting.mode == "ar" for setting, _ in said) > 3900
-    assert 0 < world.thinks < 0.007 * ms
+    assert 0 < world.thinks < 0.005 * ms
     world.lookup = 0.9
     _, said = play(governor, world, 1000)
     assert sum(setting.alone for setting, _ in said) > 600

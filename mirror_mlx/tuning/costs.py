@@ -142,6 +142,8 @@ class Costs:
     more      factors on steps of speculation, by their kind: there is more to one than its parts
     sized     the same for windows of such a length, where there were any
     reached   factors on the share of outcomes that something is prepared for, likewise: not all roots are come to
+    opening   what the first step of an answer takes more than others, beside the wait for its window: that holds less
+              often, and so does what is prepared for it
     token     what one takes of late, which waiting for longer windows is weighed against; 0: it is not
     """
 
@@ -159,6 +161,7 @@ class Costs:
     thought: float = 0.0
     starts: float = 0.0
     spread: float = 0.0
+    opening: float = 0.0
 
     @classmethod
     def mean(cls, of: "Sequence[Costs]") -> "Costs":

@@ -38,6 +38,13 @@ class Estimates:
         """From now on what follows is of the devices as they are now. token: what one is worth, ms (see `Costs`)."""
         self.observed.rescale(token)
 
+    def opened(self, fact: Stepped, whole: float) -> None:
+        """The first step of an answer has taken so long, but for what the target had to do besides."""
+        if fact.setting.alone or fact.setting.way not in self.costs.drafts:
+            return
+        waited = self.costs.drafting(fact.setting.way, fact.setting.length) if fact.setting.mode == "mirror" else 0.0
+        self.observed.opened(whole - waited - (fact.accepted + 1) / self.rate(fact.setting))
+
     def weigh(self, fact: Stepped) -> None:
         """What a step took beside what its parts are expected to."""
         if fact.ends:

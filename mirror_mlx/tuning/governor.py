@@ -316,8 +316,9 @@ class Governor:
         self._checks.stepped(fact.accepted + 1)
         worth = (fact.accepted + 1) * self.costs.plain
         if fact.opening:  # plain decoding would have the end of the prompt to do as well, but no window to wait for
-            rows = min(fact.target, self.costs.verify.at(fact.length + 1))
-            self._spend(fact, worth + fact.target - rows)
+            prompt = max(0.0, fact.target - self.costs.verify.at(fact.length + 1))
+            self._spend(fact, worth + prompt)
+            self._estimates.opened(fact, fact.whole - prompt)
             return
         self._observed.verified(fact)
         self._observed.checked(*self._beliefs.agreed(fact))

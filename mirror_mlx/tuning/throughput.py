@@ -95,9 +95,7 @@ def predict(costs: Costs, setting: Setting, belief: Belief) -> Prediction:
     said, factor = _of_parts(costs, setting, belief, alive), costs.excess(setting.kind, setting.length)
     answer, step = belief.answer(), said.step * factor
     tokens = said.tokens * _wanted(answer, alive[: setting.late] if setting.mode == "sd" else alive)
-    if setting.mode == "mirror":
-        # An answer's first window is waited for, or its tokens are missing. (In turns each step waits for its own.)
-        tokens /= 1 + costs.drafting(setting.way, setting.length) * tokens / (answer * step)
+    tokens /= 1 + _beginning(costs, setting) * tokens / (answer * step)
     return Prediction(step, tokens, said.hit * factor, said.miss * factor, said.share)
 
 
@@ -113,6 +111,14 @@ def known_outcome(
     missing, factor = _missing(costs, draft, setting), costs.excess(setting.kind, setting.length)
     lasts = sum(often * step.lasts(place, missing) for often, step in states)
     return factor * lasts, sum(often * step.share for often, step in states)
+
+
+def _beginning(costs: Costs, setting: Setting) -> float:
+    """What an answer takes more than its steps, ms, where the draft is asked. Its first window is waited for, or its
+    tokens are missing. (In turns each step waits for its own.)"""
+    if setting.alone:
+        return 0.0
+    return costs.opening + (costs.drafting(setting.way, setting.length) if setting.mode == "mirror" else 0.0)
 
 
 def _wanted(answer: float, alive: Sequence[float]) -> float:
