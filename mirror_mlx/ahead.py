@@ -14,7 +14,8 @@ from mirror_mlx.sampling import Sampling
 from mirror_mlx.trace import Trace
 from mirror_mlx.verify import common
 
-_OFFER, _EACH = 4, 16  # proposals of a window, and tokens from one to the next
+_OFFER = 6  # proposals of a window
+_ROW, _EACH = 16, 32  # tokens in a row in which steps begin, and from one row to the next
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,33 +106,43 @@ class Ahead:
 
 class Offers:
     """What a proposer would have had to say amid plain decoding, where the draft is asked and it is not. Whether it
-    is worth more than the draft is not known otherwise before both are used.
+    is worth more than the draft is not known otherwise before both are used. Its steps are played, one after the other:
+    of windows for any token those that hold are the more, the more tokens they have.
 
     >>> from mirror_mlx.lookup import PromptLookup
     >>> lookup, text = PromptLookup(), [1, 2, 3, 4, 5] * 8
     >>> lookup.begin(text)
     >>> offers = Offers(lookup)
-    >>> for token in (1, 2, 3, 9):
+    >>> for token in (1, 9, 1, 2, 3, 4, 5, 8):
     ...     offers.compare(text)
     ...     text.append(token)
     ...     lookup.extend([token])
     >>> offers.compare(text), offers.take(), offers.take()
-    (None, ((4, 3),), ())
+    (None, ((0, 0), (6, 0), (6, 3)), ())
     """
 
     def __init__(self, proposer: Proposer) -> None:
         self._proposer = proposer
-        self._at = -_EACH  # where the last window begins
-        self._window: list[int] | None = None  # None: it was compared
+        self._row = -_EACH  # where the first of the steps begins
+        self._at = 0  # where the last one does
+        self._window: list[int] | None = None  # its; None: it was compared
+        self._counts = False  # whether it begins where one before it ends
         self._found: list[tuple[int, int]] = []
 
     def compare(self, tokens: Sequence[int]) -> None:
         """The text has come so far, and the proposer knows."""
-        if self._window is not None and len(tokens) >= self._at + _OFFER:
-            self._found.append((len(self._window), common(self._window, tokens[self._at : self._at + _OFFER])))
-            self._window = None
-        if len(tokens) >= self._at + _EACH:
-            self._at, self._window = len(tokens), self._proposer.propose(_OFFER)
+        now = len(tokens)
+        if self._window is not None:
+            held = common(self._window, tokens[self._at : self._at + len(self._window)])
+            if now <= self._at + held:
+                return
+            if self._counts:
+                self._found.append((len(self._window), held))
+            self._window, self._counts = None, now == self._at + held + 1
+        if now >= self._row + _EACH:
+            self._row, self._counts = now, False
+        if now < self._row + _ROW:
+            self._at, self._window = now, self._proposer.propose(_OFFER)
 
     def take(self) -> tuple[tuple[int, int], ...]:
         """Of each window that was compared since, how long it was and how many of its proposals held."""

@@ -43,7 +43,7 @@ class World:
     def __post_init__(self):
         self.rng = random.Random(self.seed)
         self.steps = 0
-        self.plain = 0  # tokens since it was last looked for what a lookup would have had
+        self.plain = 0.0  # tokens of which it was not seen yet what a lookup would have had
 
     def answer(self):
         """Tokens of a text."""
@@ -67,9 +67,12 @@ class World:
         """Amid so many tokens that are decoded plainly."""
         if self.lookup is None:
             return ()
-        self.plain += count
-        windows, self.plain = divmod(self.plain, 16)
-        return tuple((4, self.accepted(4, self.lookup)) for _ in range(windows))
+        self.plain += count / 2
+        found = []
+        while self.plain >= 1:
+            found.append((6, self.accepted(6, self.lookup)))
+            self.plain -= 1 + found[-1][1]
+        return tuple(found)
 
     def thought(self):
         """How long it was thought amid plain decoding since this was asked."""
