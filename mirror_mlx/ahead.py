@@ -107,42 +107,49 @@ class Ahead:
 class Offers:
     """What a proposer would have had to say amid plain decoding, where the draft is asked and it is not. Whether it
     is worth more than the draft is not known otherwise before both are used. Its steps are played, one after the other:
-    of windows for any token those that hold are the more, the more tokens they have.
+    of windows for any token those that hold are the more, the more tokens they have. Many tokens at once, as each by
+    itself would find the proposer out of the caches.
 
     >>> from mirror_mlx.lookup import PromptLookup
     >>> lookup, text = PromptLookup(), [1, 2, 3, 4, 5] * 8
     >>> lookup.begin(text)
     >>> offers = Offers(lookup)
-    >>> for token in (1, 9, 1, 2, 3, 4, 5, 8):
-    ...     offers.compare(text)
-    ...     text.append(token)
-    ...     lookup.extend([token])
-    >>> offers.compare(text), offers.take(), offers.take()
-    (None, ((0, 0), (6, 0), (6, 3)), ())
+    >>> offers.begin(len(text))
+    >>> offers.follow([*text, 1, 9, 1, 2, 3, 4, 5, 8])
+    >>> offers.take(), offers.take()
+    (((0, 0), (6, 0), (6, 3)), ())
     """
 
     def __init__(self, proposer: Proposer) -> None:
         self._proposer = proposer
+        self._told = 0  # tokens that the proposer knows of
         self._row = -_EACH  # where the first of the steps begins
-        self._at = 0  # where the last one does
-        self._window: list[int] | None = None  # its; None: it was compared
-        self._counts = False  # whether it begins where one before it ends
+        self._counts = False  # whether the next one begins where one before it ends
         self._found: list[tuple[int, int]] = []
 
-    def compare(self, tokens: Sequence[int]) -> None:
-        """The text has come so far, and the proposer knows."""
-        now = len(tokens)
-        if self._window is not None:
-            held = common(self._window, tokens[self._at : self._at + len(self._window)])
-            if now <= self._at + held:
-                return
-            if self._counts:
-                self._found.append((len(self._window), held))
-            self._window, self._counts = None, now == self._at + held + 1
-        if now >= self._row + _EACH:
-            self._row, self._counts = now, False
-        if now < self._row + _ROW:
-            self._at, self._window = now, self._proposer.propose(_OFFER)
+    def begin(self, told: int) -> None:
+        """Plain decoding begins, after so many tokens, of which the proposer knows."""
+        self._told, self._counts = told, False
+
+    def follow(self, tokens: Sequence[int], ends: bool = False) -> None:
+        """The text has come so far. ends: plain decoding has, and the proposer is to know of all of it."""
+        while self._told < len(tokens):
+            at = self._told
+            if at >= self._row + _EACH:
+                self._row, self._counts = at, False
+            end = self._row + _EACH
+            if at < self._row + _ROW:
+                window = self._proposer.propose(_OFFER)
+                held = common(window, tokens[at : at + len(window)])
+                end = at + held + 1
+                if end > len(tokens) and not ends:
+                    return
+                if end <= len(tokens):
+                    if self._counts:
+                        self._found.append((len(window), held))
+                    self._counts = True
+            self._proposer.extend(tokens[at:end])
+            self._told = min(end, len(tokens))
 
     def take(self) -> tuple[tuple[int, int], ...]:
         """Of each window that was compared since, how long it was and how many of its proposals held."""

@@ -144,14 +144,14 @@ class Decoding:
     def _plainly(self, ask: Ask, count: int, more: Callable[[], int]) -> Iterator[Emitted]:
         """So many tokens; more: as for `Target.plain`."""
         began, self._tally = clock(), Tally()
+        if self._offers:
+            self._offers.begin(len(self._tokens))
         try:
             for token, logprobs in self._target.plain(self._tokens, count, more):
                 self._trace.add("target", "verify", len(self._trace.steps), began, clock())
                 self._tokens.append(token)
-                if self._proposer:
+                if self._proposer and not self._offers:
                     self._proposer.extend([token])
-                if self._offers:
-                    self._offers.compare(self._tokens)
                 self._note(ask, clock() - began, Window(), Outcome(0, token), None)
                 yield from self._reader.given(Emitted(token, "target", logprobs))
                 began = clock()
@@ -159,6 +159,8 @@ class Decoding:
         except GeneratorExit:  # the request ends, and the stretch goes on in the next
             self._tell_plained()
             raise
+        if self._offers:
+            self._offers.follow(self._tokens, ends=True)
 
     def _tell_plained(self) -> None:
         """The policy learns what plain decoding took, and how the window compares that was proposed beside it."""
@@ -193,6 +195,8 @@ class Decoding:
     def _plained(self) -> Plained:
         """What was decoded plainly since the last time this was asked."""
         thought, self._thought = self._thought / 1e6, 0
+        if self._offers:
+            self._offers.follow(self._tokens)
         return replace(self._tally.take(), offers=self._offers.take() if self._offers else (), thought=thought)
 
     @property

@@ -1,7 +1,6 @@
 """Proposers in the engine: as the draft and as the fallback. Whatever they propose, the output is plain decoding's."""
 
 import json
-from itertools import pairwise
 
 import pytest
 import zoo
@@ -91,42 +90,47 @@ def test_misses_are_proposed_for():
         assert all(step.outcome.accepted for step in engine.trace.steps if step.window.source == "lookup")
 
 
-@given(st.lists(st.integers(0, 2), min_size=1, max_size=120), st.lists(st.integers(1, 20), max_size=120))
+@given(
+    st.lists(st.integers(0, 2), min_size=1, max_size=120),
+    st.lists(st.tuples(st.integers(1, 40), st.booleans()), max_size=12),
+)
 def test_what_a_lookup_would_have_proposed_is_compared_with_the_text(text, steps):
-    """However many tokens it goes on by in between: with all that follow, or not yet."""
+    """However many tokens it goes on by in between, and though plain decoding ends and begins again."""
     lookup = PromptLookup()
     lookup.begin(text[:1])
     offers, done, found, windows = Offers(lookup), 1, [], []
 
     class Watched:
         def propose(self, length):
-            windows.append((done, lookup.propose(length)))
+            known = text[: len(lookup._text)]
+            assert lookup._text == known
+            windows.append((len(known), lookup.propose(length)))
             return windows[-1][1]
 
+        def extend(self, tokens):
+            lookup.extend(tokens)
+
     offers._proposer = Watched()
-    for step in [0, *steps]:
-        lookup.extend(text[done : done + step])
+    offers.begin(1)
+    expected, begun = [], [1]
+    for step, ends in steps:
         done = min(done + step, len(text))
-        offers.compare(text[:done])
+        offers.follow(text[:done], ends)
         found += offers.take()
-    expected, ended = [], None
-    for at, window in windows:
+        if ends:
+            assert lookup._text == text[:done]
+            offers.begin(done)
+            begun.append(done)
+    ended, row = None, -32
+    for at, window in dict(windows).items():  # the last one for each place: what had come by then was too little before
         held = next((i for i, one in enumerate(window) if at + i >= len(text) or one != text[at + i]), len(window))
-        over = done > at + held
-        if at == ended and at not in rows(windows) and over:
+        first, row = at >= row + 32, max(row, at) if at >= row + 32 else row
+        counts = at == ended and not first and at not in begun
+        over = done > at + held and not any(at < place <= at + held for place in begun)
+        if counts and over:
             expected.append((len(window), held))
-        ended = at + held + 1
+        ended = at + held + 1 if over else None
     assert found == expected
-    assert all(later > at for (at, _), (later, _) in pairwise(windows))
-
-
-def rows(windows):
-    """Where steps begin that follow others only by chance."""
-    found = []
-    for at, _ in windows:
-        if not found or at >= found[-1] + 32:
-            found.append(at)
-    return found
 
 
 def test_amid_plain_decoding_it_is_seen_what_a_lookup_would_have_had(monkeypatch):
