@@ -179,17 +179,7 @@ def test_who_promises_much_again_and_again_loses_little():
         else:
             budget.spend(16 * plain, 16 * plain)
             spent += 16 * plain
-    assert lost < 0.0075 * spent
-
-
-def test_who_has_lost_half_of_what_may_be_lost_goes_on_but_does_not_begin_again():
-    budget, plain = Budget(), 10.0
-    budget.spend(100_000.0, 99_300.0)
-    assert budget.allowed(plain) / 2 < budget.lost < budget.allowed(plain)
-    assert not budget.over(plain)
-    assert not budget.may_try(plain)
-    budget.spend(100_000.0, 100_000.0)
-    assert budget.may_try(plain)
+    assert lost < 0.015 * spent
 
 
 @pytest.mark.parametrize(("longer", "slow"), [(1.0, False), (2.5, False), (40.0, True)])

@@ -1,8 +1,7 @@
 """What may be lost to plain decoding by trying and by asking, and what has been. Pure. ms, and tokens' times of plain
 decoding."""
 
-_ALLOWED = 0.01  # of the time so far may be lost by trying,
-_AGAIN = 0.005  # and so much before something else is tried
+_ALLOWED = 0.01  # of the time so far may be lost by trying
 _CREDIT = 3.0  # and so many plain tokens,
 _HOPE = 8.0  # more by what so many steps are expected to win,
 _MOST = 10.0  # but no more than so many
@@ -60,7 +59,7 @@ class Budget:
 
     def allowed(self, plain: float, won: float = 0.0) -> float:
         """won: what a step is expected to win; who promises more may have more bad luck."""
-        return self._credit(plain, won) + _ALLOWED * self._spent
+        return min(_MOST * plain, _CREDIT * plain + _HOPE * won) + _ALLOWED * self._spent
 
     def over(self, plain: float, won: float = 0.0, entry: float = 0.0) -> bool:
         """entry: what it has taken to begin, which comes back later, if at all."""
@@ -68,7 +67,7 @@ class Budget:
 
     def may_try(self, plain: float, won: float = 0.0, cost: float = 0.0) -> bool:
         """cost: what a try is expected to lose."""
-        return self.lost + max(_TRY * plain, cost) < self._credit(plain, won) + _AGAIN * self._spent
+        return self.lost + max(_TRY * plain, cost) < self.allowed(plain, won)
 
     def held(self) -> None:
         """What a probe brought holds."""
@@ -82,8 +81,4 @@ class Budget:
     def forgive(self, plain: float, entry: float = 0.0, *, slow: bool = False) -> None:
         """A device that was slow for a while is no reason never to try; but who promised more than was kept, or was
         costly to begin, waits longer. slow: whether it is slow now."""
-        self.lost = min(self.lost, (_SLOW if slow else _WORST) * plain + entry + _AGAIN * self._spent)
-
-    @staticmethod
-    def _credit(plain: float, won: float) -> float:
-        return min(_MOST * plain, _CREDIT * plain + _HOPE * won)
+        self.lost = min(self.lost, (_SLOW if slow else _WORST) * plain + entry + _ALLOWED * self._spent)
