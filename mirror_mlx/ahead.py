@@ -115,8 +115,8 @@ class Offers:
     >>> lookup.begin(text)
     >>> offers = Offers(lookup)
     >>> offers.begin(len(text))
-    >>> offers.follow([*text, 1, 9, 1, 2, 3, 4, 5, 8])
-    >>> offers.take(), offers.take()
+    >>> text += [1, 9, 1, 2, 3, 4, 5, 8]
+    >>> offers.take(text), offers.take(text)
     (((0, 0), (6, 0), (6, 3)), ())
     """
 
@@ -151,7 +151,9 @@ class Offers:
             self._proposer.extend(tokens[at:end])
             self._told = min(end, len(tokens))
 
-    def take(self) -> tuple[tuple[int, int], ...]:
-        """Of each window that was compared since, how long it was and how many of its proposals held."""
+    def take(self, tokens: Sequence[int]) -> tuple[tuple[int, int], ...]:
+        """The text has come so far. Of each window that was compared since the last time, how long it was and how many
+        of its proposals held."""
+        self.follow(tokens)
         found, self._found = tuple(self._found), []
         return found

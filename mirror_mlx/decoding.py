@@ -195,9 +195,8 @@ class Decoding:
     def _plained(self) -> Plained:
         """What was decoded plainly since the last time this was asked."""
         thought, self._thought = self._thought / 1e6, 0
-        if self._offers:
-            self._offers.follow(self._tokens)
-        return replace(self._tally.take(), offers=self._offers.take() if self._offers else (), thought=thought)
+        offers = self._offers.take(self._tokens) if self._offers else ()
+        return replace(self._tally.take(), offers=offers, thought=thought)
 
     @property
     def _late(self) -> bool:

@@ -122,14 +122,13 @@ def test_a_requests_first_window_says_nothing_of_those_that_follow():
     assert beliefs.of(setting).alive(5)[0] < before[0]
 
 
-@pytest.mark.parametrize("setting", [Setting("mirror", 5, 5, 8, "draft"), Setting("sd", 5, 5)])
+@pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.mode)
 def test_first_steps_that_take_longer_than_others_count_by_how_short_answers_are(setting):
-    rates = {}
+    shares, plain, alone = {}, Setting("ar"), Setting("sd", 5, 0)
     for answer in (60, 6000):
-        estimates = Estimates(worlds.costs(), {(0, False): 0.8}, backup=True)
+        estimates = Estimates(worlds.costs(), {WAY: 0.8}, backup=True)
         for _ in range(60):
             estimates.beliefs.answered(answer)
-        plain, alone = Setting("ar"), Setting("sd", 5, 0)
         before = {one: estimates.rate(one) for one in (setting, plain, alone)}
         waited = estimates.costs.drafting(setting.way, 5) if setting.mode == "mirror" else 0.0
         usual = waited + 3 / before[setting]
@@ -140,15 +139,14 @@ def test_first_steps_that_take_longer_than_others_count_by_how_short_answers_are
             estimates.rescale(0.0)
             assert least <= estimates.costs.opening <= most
         assert [estimates.rate(one) for one in (plain, alone)] == [before[plain], before[alone]]
-        rates[answer] = estimates.rate(setting) / before[setting]
-        tokens = estimates.beliefs.of(setting).answer()
-        lost = estimates.costs.opening * before[setting] / tokens
-        assert rates[answer] == pytest.approx(1 / (1 + lost))
+        shares[answer] = estimates.rate(setting) / before[setting]
+        lost = estimates.costs.opening * before[setting] / estimates.beliefs.of(setting).answer()
+        assert shares[answer] == pytest.approx(1 / (1 + lost))
         for _ in range(200):
             estimates.observed.rested()
         estimates.rescale(0.0)
         assert estimates.costs.opening < 10.0, "long past"
-    assert rates[60] < 0.95 < 0.99 < rates[6000]
+    assert shares[60] < 0.95 < 0.99 < shares[6000]
 
 
 def test_what_is_thought_beside_a_verification_is_not_taken_for_what_it_takes():

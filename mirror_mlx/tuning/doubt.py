@@ -23,7 +23,7 @@ class Doubt:
     (True, False)
     >>> doubt.begins(False), doubt.worth(slightly_slower, plain=10.0)
     (None, False)
-    >>> doubt.lasted(), doubt.worth(slightly_slower, plain=10.0)
+    >>> doubt.parked(lasted=True), doubt.worth(slightly_slower, plain=10.0)
     (None, True)
     """
 
@@ -45,9 +45,10 @@ class Doubt:
         self._now, self._stretches = doubted, 0
         self._tries += doubted
 
-    def lasted(self) -> None:
-        """Speculation was worth it for long: what is known of plain decoding may be old by now."""
-        self._tries = 0
+    def parked(self, lasted: bool) -> None:
+        """Speculation was given up; lasted: it was worth it for long, and what is known of others may be old by now."""
+        if lasted:
+            self._tries = 0
 
     def learning(self, steps: int) -> bool:
         """Whether it is too early to judge, after so many steps."""

@@ -107,35 +107,6 @@ class Spread:
         return sqrt((self._squares + self._WEIGHT * self._first**2) / (self._count + self._WEIGHT))
 
 
-class Surplus:
-    """What something takes more than it should, in the mean of what was seen of late; nothing, before much was.
-
-    >>> seen = Surplus()
-    >>> for ms in [10.0, 30.0] * 50:
-    ...     seen.saw(ms)
-    >>> round(seen.value), Surplus().value
-    (18, 0.0)
-    """
-
-    _KEEP = 0.95
-    _WEIGHT = 2.0  # of nothing
-
-    def __init__(self) -> None:
-        self._sum = self._count = 0.0
-
-    def saw(self, ms: float) -> None:
-        self._sum = self._KEEP * self._sum + ms
-        self._count = self._KEEP * self._count + 1
-
-    def faded(self, left: float) -> None:
-        """What was seen is longer past: so much of it is left."""
-        self._sum, self._count = left * self._sum, left * self._count
-
-    @property
-    def value(self) -> float:
-        return max(0.0, self._sum / (self._count + self._WEIGHT))
-
-
 class Often:
     """How often something happens ÷ how often it was said to, from running counts.
 

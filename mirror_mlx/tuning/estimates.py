@@ -8,7 +8,7 @@ from mirror_mlx.tuning.costs import Costs, Way
 from mirror_mlx.tuning.observed import Observed
 from mirror_mlx.tuning.policy import Stepped
 from mirror_mlx.tuning.setting import Setting
-from mirror_mlx.tuning.throughput import Prediction, known_outcome, predict
+from mirror_mlx.tuning.throughput import Prediction, first_window, known_outcome, predict
 
 
 class Estimates:
@@ -42,7 +42,7 @@ class Estimates:
         """The first step of an answer has taken so long, but for what the target had to do besides."""
         if fact.setting.alone or fact.setting.way not in self.costs.drafts:
             return
-        waited = self.costs.drafting(fact.setting.way, fact.setting.length) if fact.setting.mode == "mirror" else 0.0
+        waited = first_window(self.costs, fact.setting)
         self.observed.opened(whole - waited - (fact.accepted + 1) / self.rate(fact.setting))
 
     def weigh(self, fact: Stepped) -> None:

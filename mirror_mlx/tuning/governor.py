@@ -262,8 +262,7 @@ class Governor:
         self._choosing = None
         lasted = self._course.steps > _LASTED
         self._stretches.parked(lasted)
-        if lasted:
-            self._doubt.lasted()
+        self._doubt.parked(lasted)
         self._course.ends(why)
         self._budget.forgive(self.costs.plain, self._entry, slow=self.slow)
         self._checks.dropped()

@@ -10,7 +10,8 @@ from statistics import fmean
 from mirror_mlx.messages import HITS, PREDICTORS
 from mirror_mlx.tuning.costs import Costs, Kind, Sized, Way, carried
 from mirror_mlx.tuning.curve import Curve
-from mirror_mlx.tuning.drift import Excess, Often, Ratio, Shape, Spread, Surplus
+from mirror_mlx.tuning.drift import Excess, Often, Ratio, Shape, Spread
+from mirror_mlx.tuning.mean import Mean
 from mirror_mlx.tuning.policy import Passed, Stepped
 from mirror_mlx.tuning.running import Brought
 from mirror_mlx.tuning.tally import Plained
@@ -22,7 +23,8 @@ _FORGET = 0.98  # of what there was to a step of another mode, with each step
 _ALIKE = 0.998  # and to one of another kind in the same mode
 _TOKEN, _TOKENS = 0.1, 16  # see `Ratio`: of plain decoding, where hundreds go before a few that are measured
 _FIRST = 12.0  # tokens' time that an answer's first step takes more than others; what takes longer was interrupted
-_ANSWERS = 0.97  # of what that was, with each stretch of plain decoding
+_ANSWERS, _NONE = 0.95, 2.0  # of what that was, with each newer answer; and nothing more counts for so many of them
+_PAST = 0.97  # and with each stretch of plain decoding
 _FASTER = 0.75  # of what was calibrated: it was disturbed then
 _SLOWER = 1.4  # times what was calibrated, and never less: something was wrong with it
 
@@ -48,7 +50,7 @@ class Observed:
         self._hindered = Ratio(costs.slower)  # a plain token beside the draft ÷ alone
         self._slower = Shape(Curve.of({1: costs.slower}))  # what a verification takes beside the draft ÷ alone
         self._spread = Spread(costs.spread)
-        self._opening = Surplus()
+        self._opening = Mean()
         self._off = 1.0  # what the last verification took ÷ what it usually takes by now
 
     def rescale(self, token: float = 0.0) -> None:
@@ -67,7 +69,8 @@ class Observed:
             base, plain=base.plain * self._plain_now, verify=self._shape.curve.scaled(slow), tap=base.tap * slow,
             slower=self._slower.curve.at(1), drafts=drafts, more=more, token=token, spread=self._spread.value,
             sized={(kind, length): seen.value(more[kind]) for (kind, length), seen in self._sized.items()},
-            reached={kind: seen.value for kind, seen in self._reached.items()}, opening=self._opening.value,
+            reached={kind: seen.value for kind, seen in self._reached.items()},
+            opening=max(0.0, self._opening.value(0.0, _NONE)),
         )  # fmt: skip
 
     @property
@@ -122,7 +125,7 @@ class Observed:
     def opened(self, more: float) -> None:
         """An answer's first step took so many ms more than others, beside the wait for its window."""
         most = _FIRST * self.costs.plain
-        self._opening.saw(min(max(more, -most), most))
+        self._opening.saw(min(max(more, -most), most), _ANSWERS)
 
     def during(self, fact: Stepped) -> Costs:
         """What everything took in a step whose target's part is known, and the draft's passes: `costs`, but for that. A
@@ -252,7 +255,7 @@ class Observed:
             seen.faded(0.5)
         for prepared in self._reached.values():
             prepared.faded(0.5)
-        self._opening.faded(_ANSWERS)
+        self._opening.faded(_PAST)
 
 
 def _load(way: Way, passed: Passed) -> float:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from mirror_mlx.tuning.inverse import inverse
+from mirror_mlx.tuning.mean import Mean
 
 KEEP = 0.97
 """Of a count, each time there is a newer one: half of it is forgotten in 23."""
@@ -62,27 +63,6 @@ def _agreement(share: float, streams: int) -> float:
     return inverse(lambda rate: sum(alive([rate], streams)), share * streams, share, highest, halvings=20)
 
 
-class _Count:
-    """Of so many that were tried so many held, as far as that is not long past."""
-
-    __slots__ = ("held", "tried")
-
-    def __init__(self, held: float = 0.0, tried: float = 0.0) -> None:
-        self.held, self.tried = held, tried
-
-    def saw(self, held: float, keep: float) -> None:
-        """One more. keep: of those before it."""
-        self.held, self.tried = keep * self.held + held, keep * self.tried + 1
-
-    def faded(self, keep: float) -> None:
-        """They are longer past."""
-        self.held, self.tried = keep * self.held, keep * self.tried
-
-    def rate(self, usual: float, weight: float) -> float:
-        """How often one holds. usual: what is believed of others, and counts for so many."""
-        return (self.held + weight * usual) / (self.tried + weight)
-
-
 class Acceptance:
     """How often a proposal holds, by its place in the window, given that those before it did.
 
@@ -115,9 +95,9 @@ class Acceptance:
 
     def __init__(self, prior: float = 0.6, weight: float = 4.0, keep: float = KEEP) -> None:
         self._keep = keep
-        self._all = _Count(prior * weight, weight)
-        self._late: list[_Count] = []  # by place
-        self._ever: list[_Count] = []  # the same for longer
+        self._all = Mean(prior * weight, weight)
+        self._late: list[Mean] = []  # by place
+        self._ever: list[Mean] = []  # the same for longer
 
     def saw(self, length: int, accepted: int, beyond: float | None = None) -> None:
         """A window of `length` proposals was verified. beyond: how likely the next one was to hold, which was cut off;
@@ -140,8 +120,8 @@ class Acceptance:
     def counted(self, place: int, held: float) -> None:
         """A proposal at this place, which verification came to or would have come to."""
         while place >= len(self._late):
-            self._late.append(_Count())
-            self._ever.append(_Count())
+            self._late.append(Mean())
+            self._ever.append(Mean())
         self._late[place].saw(held, self._keep)
         self._ever[place].saw(held, self._KEEP_LONG)
         self._all.saw(held, self._KEEP_ALL)
@@ -151,11 +131,11 @@ class Acceptance:
 
     def rates(self, count: int) -> list[float]:
         """Of the first `count` places."""
-        long = usual = self._all.held / self._all.tried
+        long = usual = self._all.total / self._all.count
         found = []
         for late, ever in zip(self._late[:count], self._ever[:count], strict=True):
-            long = ever.rate((long + usual) / 2, self._WEIGHT)
-            found.append(late.rate(long, self._LONG))
+            long = ever.value((long + usual) / 2, self._WEIGHT)
+            found.append(late.value(long, self._LONG))
         return found + [found[-1] if found else usual] * (count - len(found))
 
     def alive(self, count: int) -> list[float]:

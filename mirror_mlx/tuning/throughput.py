@@ -95,7 +95,8 @@ def predict(costs: Costs, setting: Setting, belief: Belief) -> Prediction:
     said, factor = _of_parts(costs, setting, belief, alive), costs.excess(setting.kind, setting.length)
     answer, step = belief.answer(), said.step * factor
     tokens = said.tokens * _wanted(answer, alive[: setting.late] if setting.mode == "sd" else alive)
-    tokens /= 1 + _beginning(costs, setting) * tokens / (answer * step)
+    begins = 0.0 if setting.alone else costs.opening + first_window(costs, setting)
+    tokens /= 1 + begins * tokens / (answer * step)
     return Prediction(step, tokens, said.hit * factor, said.miss * factor, said.share)
 
 
@@ -113,12 +114,9 @@ def known_outcome(
     return factor * lasts, sum(often * step.share for often, step in states)
 
 
-def _beginning(costs: Costs, setting: Setting) -> float:
-    """What an answer takes more than its steps, ms, where the draft is asked. Its first window is waited for, or its
-    tokens are missing. (In turns each step waits for its own.)"""
-    if setting.alone:
-        return 0.0
-    return costs.opening + (costs.drafting(setting.way, setting.length) if setting.mode == "mirror" else 0.0)
+def first_window(costs: Costs, setting: Setting) -> float:
+    """An answer's first is waited for, ms, or its tokens are missing. (In turns each step waits for its own.)"""
+    return costs.drafting(setting.way, setting.length) if setting.mode == "mirror" else 0.0
 
 
 def _wanted(answer: float, alive: Sequence[float]) -> float:
