@@ -15,6 +15,7 @@ from mirror_mlx.tuning.governor import Governor
 from mirror_mlx.tuning.observed import Observed
 from mirror_mlx.tuning.policy import Passed
 from mirror_mlx.tuning.setting import Setting
+from mirror_mlx.tuning.throughput import Prediction
 from mirror_mlx.tuning.varying import Varying
 
 WAY = (2, False)
@@ -95,6 +96,20 @@ def test_and_so_is_one_that_flattered_plain_decoding(share, gain):
         assert governor.drifted
     assert median(gains) > gain
     assert min(gains) > 0.98
+
+
+@pytest.mark.parametrize(
+    ("tokens", "gain", "steps", "failing"),
+    [(3.0, 0.85, 4, False), (3.0, 0.85, 32, True), (3.0, 0.5, 4, True), (1.05, 0.93, 4, True), (3.0, 0.99, 400, False)],
+)
+def test_in_few_steps_it_may_be_bad_luck_that_proposals_do_not_hold(tokens, gain, steps, failing):
+    world = World(worlds.costs(), 0.7)
+    course = Governor(world.costs, REACH, {(0, False): 0.7})._course
+    plain = world.costs.plain
+    course.begins(Setting("sd", 3, 3), Prediction(step=2.5 * plain, tokens=3.0))
+    course.steps, course.expected = steps, Prediction(step=tokens * plain / gain, tokens=tokens)
+    assert course.failing == failing
+    assert course.wins == pytest.approx(0.5 * plain if steps < 32 else 0.0)
 
 
 @pytest.mark.parametrize(("factor", "gain"), [(1.0, 0.98), (1.5, 1.2)])

@@ -272,3 +272,16 @@ def test_who_was_not_asked_for_long_is_believed_to_be_as_good_as_anybody():
         ranks.faded()
     assert bad < 0.3 < new.hits(8)
     assert ranks.hits(8) == pytest.approx(new.hits(8), abs=0.02)
+
+
+def test_a_few_windows_say_little_of_what_a_lookup_is_worth():
+    """What it seems best by for a while, luck, is what it would be tried for; in the end it is as it is."""
+    beliefs = Beliefs([(0, False)], {}, backup=True)
+    lookup = Setting("sd", 3, 0)
+    found = [beliefs.of(lookup).backup(3)]
+    for offers in ([(6, 0), (6, 2), (6, 0), (0, 0), (6, 1)] * 60, [(6, 6)] * 8, [(6, 6)] * 300):
+        beliefs.plained(len(offers), offers)
+        found.append(beliefs.of(lookup).backup(3))
+    assert found[1] == pytest.approx(0.6, abs=0.1)
+    assert found[2] < found[1] + 0.3
+    assert found[3] > 2.5

@@ -88,6 +88,18 @@ def looks_of_a_try(thought):
     return len(looked)
 
 
+@pytest.mark.parametrize(("whole", "thoughts"), [(12.0, 5), (60.0, 10), (200.0, 20)])
+def test_short_steps_are_thought_of_together_from_the_first_one_on(whole, thoughts):
+    """Thought of one by one, those of a try would each take a third longer than the ones that it is to tell of."""
+    thinking, seen = Thinking(slows=True), []
+    fact = Stepped(Setting("sd", 3, 0), 3, 0, target=whole, whole=whole)
+    for number in range(20):
+        if thinking.told(fact, since=number % 8, alike=True):
+            seen.append(len(thinking.facts()))
+    assert len(seen) == thoughts
+    assert sum(seen) == 20
+
+
 def test_of_steps_that_are_thought_of_together_each_has_its_turn():
     """Windows that take long and less long by turns would else be known by one of them alone."""
     thinking, setting, seen = Thinking(slows=True), Setting("mirror", 3, 3, 8, "draft"), []

@@ -20,6 +20,7 @@ _ANSWER, _WEIGHT = 512.0, 0.25  # tokens of an answer, before there was one, and
 _KEEP = 0.9  # of the answers before, with each newer one
 _WITHOUT = 0.985  # of what was seen of the draft of late, with each token that comes without a window of its
 _ANOTHER = 0.5  # and with each text
+_FOUND = 0.99  # of what a lookup proposed, with each newer window: texts differ less than a few windows do
 _KINDS = [NormalDist().inv_cdf((at + 0.5) / 8) for at in range(8)]  # of windows: equally many of each
 _Made = tuple[int, int, float]
 """What decides how often a window's proposals hold: streams taken at their word, proposals of its first pass, ease."""
@@ -273,7 +274,7 @@ class _Proposer:
 
     def __init__(self, used: bool) -> None:
         self._used = used
-        self._filled, self._alive = Acceptance(), Acceptance(0.3)
+        self._filled, self._alive = Acceptance(keep=_FOUND), Acceptance(0.3, keep=_FOUND)
 
     def saw(self, length: int, accepted: int) -> None:
         """A step without a window of the draft's, or what it would have had beside one."""

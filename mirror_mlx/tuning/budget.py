@@ -66,7 +66,7 @@ class Budget:
         return self.lost > self.allowed(plain, won) + entry
 
     def may_try(self, plain: float, won: float = 0.0, cost: float = 0.0) -> bool:
-        """cost: what a try is expected to lose."""
+        """cost: what a try may lose at least, before anything is known."""
         return self.lost + max(_TRY * plain, cost) < self.allowed(plain, won)
 
     def held(self) -> None:

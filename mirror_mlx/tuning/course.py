@@ -19,7 +19,9 @@ from mirror_mlx.tuning.wish import Wish
 BETTER = 1.03
 """Times plain decoding's rate before it is speculated."""
 WORSE = 0.98
-"""Times plain decoding's rate before that is: what a few of its tokens took is no better known."""
+"""Times plain decoding's rate before that is: what a few of its tokens took is no better known,"""
+_LUCK = 2.25  # and less by this ÷ steps, times the share of a step's tokens that are proposals: in few more might hold
+_PROMISED = 32  # steps in which no less is expected to be won than when speculation began
 _TRIED = 0.9  # times plain decoding's rate before what is tried is done otherwise
 _OTHER = 1.01  # times the rate before it is speculated otherwise: a change costs nothing, and what is unknown is learnt
 _SHORTER = 1.03  # and in shorter windows: among these nothing is learnt of proposals further on
@@ -40,6 +42,7 @@ class Course:
         self.setting = Setting("ar")
         self.expected = estimates.of(self.setting)
         self.steps = self._changed = 0  # changed: in which of them it was last decided to do otherwise
+        self._promised = 0.0  # ms that a step was expected to win when speculation began
         self._suits = Suits(reach, estimates.beliefs.of)
         self._varying = Varying(reach, estimates.costs.drafts)
         self._varied: Setting | None = None  # how the next step is done, if not as decided
@@ -59,6 +62,18 @@ class Course:
         return 1.0 if self.parked else self.expected.rate * self._estimates.costs.plain
 
     @property
+    def wins(self) -> float:
+        """What a step is expected to win, ms. Bad luck is no reason to give a try less time than it was granted."""
+        wins = self.expected.won(self._estimates.costs.plain)
+        return max(wins, self._promised) if self.steps < _PROMISED else wins
+
+    @property
+    def failing(self) -> bool:
+        """Whether plain decoding is expected to be faster, by more than bad luck explains."""
+        proposals = max(0.0, 1 - 1 / self.expected.tokens)
+        return self.gain < WORSE - _LUCK * proposals / max(1, self.steps)
+
+    @property
     def since(self) -> int:
         return self.steps - self._changed
 
@@ -66,6 +81,7 @@ class Course:
         """Speculation does, of which that is expected."""
         self.setting, self.expected = setting, said
         self.steps, self._changed, self._varied, self._rows = 0, 0, None, None
+        self._promised = said.won(self._estimates.costs.plain)
         self._lookout.looked(said.rate)
         self._tried.append(f"{setting}: {self.gain:.2f} × plain expected")
 

@@ -20,7 +20,7 @@ from mirror_mlx.tuning.budget import Budget
 from mirror_mlx.tuning.checking import CHECK, Checks
 from mirror_mlx.tuning.choice import Reach, finished, further
 from mirror_mlx.tuning.costs import Costs, Way
-from mirror_mlx.tuning.course import BETTER, WORSE, Course
+from mirror_mlx.tuning.course import BETTER, Course
 from mirror_mlx.tuning.doubt import Doubt
 from mirror_mlx.tuning.estimates import Estimates
 from mirror_mlx.tuning.lookout import Lookout
@@ -283,14 +283,15 @@ class Governor:
     def _choose(self, said: Prediction, better: float, *, doubt: bool = True) -> None:
         """Speculate if its wish, of which that is said, is expected to be so many times as fast as plain decoding; with
         doubt: or somewhat less."""
-        plain, cost, wish = self.costs.plain, 0.0, self._wish.setting
+        plain, wish = self.costs.plain, self._wish.setting
+        cost = said.step - plain  # of one step in which nothing holds
         if not self._known or wish.mode == "ar":
             return
         doubted = said.rate * plain < better
         if doubted:
             if not doubt or not self._doubt.worth(said, plain):
                 return
-            cost = self._doubt.cost(said, plain) + waiting.entering(self.costs, wish)
+            cost = max(cost, self._doubt.cost(said, plain) + waiting.entering(self.costs, wish))
         if self._budget.may_try(plain, said.won(plain), cost):
             self._doubt.begins(doubted)
             self._course.begins(wish, said)
@@ -340,9 +341,9 @@ class Governor:
         early = self._doubt.learning(self._course.steps)
         self._course.judge(early)
         plain, why = self.costs.plain, ""
-        if self.gain < WORSE and not early:
+        if self._course.failing and not early:
             why = f"{self.gain:.2f} × plain expected"
-        elif self._budget.over(plain, self._course.expected.won(plain), self._entry):
+        elif self._budget.over(plain, self._course.wins, self._entry):
             why = f"{self._budget.lost / plain:.1f} tokens' time lost"
         if why and not self._checks.sooner():  # perhaps plain decoding is slower by now, too
             self.park(why)

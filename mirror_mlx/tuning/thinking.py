@@ -10,15 +10,16 @@ JUDGE = 4
 """Steps between two judgements of whether speculation is worth it."""
 NEW = 8
 """Steps after which each is judged, where something has just been decided."""
-_TOGETHER = 800.0  # ms of steps that are thought of together, not more of them than between two judgements,
-_SETTLED = 24  # or twice as many, so long after something was decided;
+_TOGETHER = 800.0  # ms of steps that are thought of together, not more of them than between two judgements;
+_AT_FIRST = 100.0  # but of so many where something has just been decided;
+_SETTLED = 24  # twice as many steps, so long after that;
 _HURRIES, _THINKS = 0.03, 0.01  # and what share of their time may go into looking for others, until then and since
 _PLAIN = 0.0025  # the same of plain decoding's
 
 
 class Thinking:
     """slows: whether the target is slowed. Then short steps are thought of together: each by itself would find this out
-    of the caches."""
+    of the caches, and after each of them the target, which then takes a third longer for one of 10 ms."""
 
     def __init__(self, slows: bool) -> None:
         self.slows = slows
@@ -32,8 +33,9 @@ class Thinking:
         self._facts.append(fact)
         self._alike = alike
         most = JUDGE if since < _SETTLED else 2 * JUDGE
-        later = alike and since >= NEW and len(self._facts) < most
-        return not (self.slows and later and sum(one.whole for one in self._facts) < _TOGETHER)
+        later = alike and len(self._facts) < most
+        together = _AT_FIRST if since < NEW else _TOGETHER
+        return not (self.slows and later and sum(one.whole for one in self._facts) < together)
 
     def plained(self, fact: Plained) -> None:
         """A stretch of plain decoding, or a part of it, is over."""
