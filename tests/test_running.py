@@ -275,7 +275,7 @@ def test_who_was_not_asked_for_long_is_believed_to_be_as_good_as_anybody():
 
 
 def test_a_few_windows_say_little_of_what_a_lookup_is_worth():
-    """What it seems best by for a while, luck, is what it would be tried for; in the end it is as it is."""
+    """A lookup would be tried whenever a few had been lucky. In the end what has changed is known."""
     beliefs = Beliefs([(0, False)], {}, backup=True)
     lookup = Setting("sd", 3, 0)
     found = [beliefs.of(lookup).backup(3)]

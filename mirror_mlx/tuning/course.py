@@ -20,7 +20,7 @@ BETTER = 1.03
 """Times plain decoding's rate before it is speculated."""
 WORSE = 0.98
 """Times plain decoding's rate before that is: what a few of its tokens took is no better known,"""
-_LUCK = 2.25  # and less by this ÷ steps, times the share of a step's tokens that are proposals: in few more might hold
+_LUCK = 2.25  # and less by this ÷ steps, times the share of a step's tokens that are proposals: bad luck is with these
 _PROMISED = 32  # steps in which no less is expected to be won than when speculation began
 _TRIED = 0.9  # times plain decoding's rate before what is tried is done otherwise
 _OTHER = 1.01  # times the rate before it is speculated otherwise: a change costs nothing, and what is unknown is learnt
