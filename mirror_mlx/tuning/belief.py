@@ -153,6 +153,10 @@ class Beliefs:
             self._rates(setting.way, setting.length, len(confidences)), [worth(sure) for sure in confidences]
         )
 
+    def paused(self) -> None:
+        """No windows are verified for a while: how easy the text is of late is not known any more."""
+        self._ease.begins()
+
     def _beyond(self, way: Way, length: int, confidences: Sequence[float]) -> float | None:
         """How likely the first proposal was to hold that was cut off a window; None: none was."""
         return self.sure(way).worth(confidences[length]) if length < len(confidences) else None

@@ -263,6 +263,7 @@ class Governor:
         lasted = self._course.steps > _LASTED
         self._stretches.parked(lasted)
         self._doubt.parked(lasted)
+        self._beliefs.paused()
         self._course.ends(why)
         self._budget.forgive(self.costs.plain, self._entry, slow=self.slow)
         self._checks.dropped()
