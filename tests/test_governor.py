@@ -250,6 +250,20 @@ def test_the_first_window_is_waited_for_where_plain_decoding_would_not_be_as_far
     assert quick.waits(first) == 0
 
 
+def test_where_a_lookup_alone_is_best_the_draft_is_asked_for_what_takes_it_least():
+    """Else its streams are never compared, and never found to be better."""
+    costs = worlds.costs(20.0, 7.0)
+    streams = replace(costs.drafts[0, False], tokens=3.0)
+    drafts = {(0, False): costs.drafts[0, False], (2, False): streams, (2, True): streams}
+    governor = Governor(replace(costs, drafts=drafts), REACH, {(0, False): 0.01}, backup=True)
+    governor._wish.setting = Setting("sd", 2, 0, way=(0, False))
+    assert governor._wish.setting.alone
+    probe = governor.probe
+    assert (probe.way, probe.length, probe.late) == ((2, False), 3, 3)
+    governor._wish.setting = Setting("mirror", 8, 8, 8, "draft", way=(0, False))
+    assert governor.probe.way == (0, False)
+
+
 def test_after_a_probe_that_holds_the_next_stretch_is_a_short_one():
     governor = Governor(worlds.costs(10.0), REACH, {(0, False): 0.01})
     for _ in range(4):

@@ -31,7 +31,7 @@ from mirror_mlx.tuning.stretches import Stretches
 from mirror_mlx.tuning.tally import Plained
 from mirror_mlx.tuning.thinking import Thinking
 from mirror_mlx.tuning.throughput import Prediction
-from mirror_mlx.tuning.wish import PROBE, Wish
+from mirror_mlx.tuning.wish import Wish
 
 _SLOWS = 0.5  # of what is thought, by which a verification takes longer, and it is thought less
 _LASTED = 128  # steps of speculation that was worth it for long
@@ -140,13 +140,13 @@ class Governor:
     @property
     def probe(self) -> Setting | None:
         """What the draft is asked for beside plain decoding; None: what that slows the target by is too much."""
-        wish = self._wish.setting
-        length, draft = min(wish.length, PROBE), self.costs.drafts.get(wish.way)
+        probe = self._wish.probe
+        draft = self.costs.drafts.get(probe.way)
         if draft is not None:
-            busy = draft.glue.at(1) + draft.jit(length)
+            busy = draft.glue.at(1) + draft.jit(probe.length)
             if not self._budget.may_probe(self._observed.hindrance(busy), self.costs.plain):
                 return None
-        return replace(wish, length=length, late=length)
+        return probe
 
     def enough(self, confidences: Sequence[float]) -> int:
         """See `cutting.enough`."""

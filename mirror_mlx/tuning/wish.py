@@ -1,7 +1,9 @@
 """What had better be done instead of plain decoding, looked for while that goes on. Pure."""
 
 from collections.abc import Generator
+from dataclasses import replace
 
+from mirror_mlx.tuning.costs import checked, trusted
 from mirror_mlx.tuning.estimates import Estimates
 from mirror_mlx.tuning.lookout import Lookout, changed
 from mirror_mlx.tuning.setting import Setting
@@ -22,6 +24,17 @@ class Wish:
         self.setting = Setting("ar")
         self._hoped, self._skipped = 0.0, 0  # of it the last time it was looked for, in plain decoding's rate
         self._offered = 0.0  # of a backup's window, then
+
+    @property
+    def probe(self) -> Setting:
+        """What the draft is asked for beside plain decoding. Where a lookup alone is best so far it is the way in which
+        it proposes soonest: it is compared the more often, and what is never compared is never found to be better."""
+        setting, length = self.setting, min(self.setting.length, PROBE)
+        drafts = {way: draft for way, draft in self._estimates.costs.drafts.items() if not checked(way)}
+        if setting.alone and drafts:
+            way = min(drafts, key=lambda way: (drafts[way].jit(PROBE), -trusted(way)))
+            setting, length = replace(setting, way=way), min(max(length, 1 + trusted(way)), PROBE)
+        return replace(setting, length=length, late=length)
 
     def search(self, rate: float, may_look: bool) -> Generator[None, None, Prediction]:
         """What is expected of it, by and by. Most often it is near to what was best the last time. rate: of plain
