@@ -9,7 +9,8 @@ from mirror_mlx.tuning.tally import Plained
 JUDGE = 4
 """Steps between two judgements of whether speculation is worth it."""
 NEW = 8
-"""Steps after which each is judged, where something has just been decided."""
+"""Steps of which each is judged, where something has just been decided; short ones together, where thinking slows the
+target."""
 _TOGETHER = 800.0  # ms of steps that are thought of together, not more of them than between two judgements;
 _AT_FIRST = 100.0  # but of so many where something has just been decided;
 _SETTLED = 24  # twice as many steps, so long after that;

@@ -30,9 +30,9 @@ class Wish:
         """What the draft is asked for beside plain decoding. Where a lookup alone is best so far it is the way in which
         it proposes soonest: it is compared the more often, and what is never compared is never found to be better."""
         setting, length = self.setting, min(self.setting.length, PROBE)
-        drafts = {way: draft for way, draft in self._estimates.costs.drafts.items() if not checked(way)}
-        if setting.alone and drafts:
-            way = min(drafts, key=lambda way: (drafts[way].jit(PROBE), -trusted(way)))
+        drafts = self._estimates.costs.drafts
+        if setting.alone and (ways := [way for way in drafts if not checked(way)]):
+            way = min(ways, key=lambda way: (drafts[way].jit(PROBE), -trusted(way)))
             setting, length = replace(setting, way=way), min(max(length, 1 + trusted(way)), PROBE)
         return replace(setting, length=length, late=length)
 
