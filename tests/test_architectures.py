@@ -30,13 +30,14 @@ def test_the_zoo_has_the_families_people_run():
 
 @pytest.mark.parametrize("kind", zoo.names())
 def test_speculation_equals_plain_decoding(kind):
-    model, rng = zoo.tiny(kind), random.Random(kind)
+    model = zoo.tiny(kind)
     for temperature in (0.0, 1.0):
         sampling = Sampling(temperature=temperature, seed=1)
         with Engine(model, mode="ar") as engine:
             expected = [r.token for r in engine.stream(PROMPT, max_tokens=COUNT, sampling=sampling)]
 
         def often_right(context, expected=expected):
+            rng = random.Random(f"{kind} {context}")  # whoever asks first, and how often
             place = len(context) - len(PROMPT)
             on_track = 0 <= place < COUNT and context[len(PROMPT) :] == expected[:place]
             return expected[place] if on_track and rng.random() < 0.75 else rng.randrange(zoo.VOCAB)

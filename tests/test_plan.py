@@ -115,12 +115,22 @@ def test_hostile_drafts_on_a_tiny_pair(capsys, tmp_path, monkeypatch):
     assert "--rounds is 0" in capsys.readouterr().err
 
 
-def test_the_fastest_are_measured_again_and_so_is_a_hybrid_with_the_better_of_its_parts():
+def test_the_fastest_are_measured_again_and_so_is_a_hybrid_with_its_parts():
     rates = dict.fromkeys(FIXED, 1.0) | {"auto": 0.1, "sd 3": 9.0, "mirror 4": 8.0, "ar": 7.0, "tap exact 7": 2.0}
     assert choices._finalists(rates) == ["auto", "sd 3", "mirror 4", "ar"]
-    assert choices._parts(rates) == ["mirror exact 7", "tap exact 7"]
+    assert choices._parts(rates) == ["mirror exact 7", "draft exact 7", "tap exact 7"]
     assert choices._finalists({"ar": 1.0, "mirror 4": 0.5, "auto": 2.0}) == ["auto", "ar"]
     assert choices._parts({"ar": 1.0, "auto": 2.0}) == []
+
+
+def test_a_hybrid_is_compared_with_the_part_that_was_faster_before():
+    found = {
+        name: [turns.Answer(10, seconds, (), prompt=n) for n in range(2)]
+        for name, seconds in (("mirror exact 7", 1.0), ("draft exact 7", 0.5), ("tap exact 7", 2.0))
+    }
+    rates = {"draft exact 7": 1.0, "tap exact 7": 2.0}
+    assert choices._hybrid(found, rates) == {"hybrid": 2.0, "hybrid_error": 0.0}
+    assert choices._hybrid({}, {"ar": 1.0}) == {"hybrid": None, "hybrid_error": None}
 
 
 def test_a_hybrids_hits_are_compared_with_those_of_the_part_that_has_more():

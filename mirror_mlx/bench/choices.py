@@ -59,8 +59,8 @@ _USUAL = 6  # and so many times as many are, in the time that there is
 FINALISTS, _CLOSE = 3, 0.75  # so many of the fastest are decoded again, if they reach so much of the very fastest
 _REACHES = 0.95
 """What "auto" is to reach of the fastest, at least."""
-_FINAL, _PART = Until(0.01, 90.0, bar=_REACHES, doubtful=300.0), Until(0.015, 40.0)
-"""How well it is to be known how "auto" compares with the fastest, and a hybrid with a part."""
+_FINAL, _PART = Until(0.01, 90.0, bar=_REACHES, doubtful=300.0), Until(0.015, 50.0)
+"""How well it is to be known how "auto" compares with the fastest, and a hybrid with its parts."""
 NAME = "settings.jsonl"
 _NEAR = 0.1  # a prediction that is off by no more than that
 _SAFE = {"draft_timeout": 30.0, "max_roots": 24}
@@ -167,8 +167,8 @@ def _whole(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _measured(lab: Lab, asked: Mapping[str, Mapping[str, Any]], report: Callable[[int, str], None]) -> dict[str, Any]:
     """One setting of the lab. First all of them; then "auto" and the fastest, in closer turns and on other prompts: the
-    fastest of many on a few prompts is a lucky one, and remains it on the same. And in the same way a hybrid and the
-    better of its parts.
+    fastest of many on a few prompts is a lucky one, and remains it on the same. And in the same way a hybrid and its
+    parts.
     What the devices take changes from second to second, on machines with neighbours: they are calibrated anew before
     each prompt of the first part, and the throughput model gets the mean of it."""
     costs: list[Costs] = []
@@ -202,7 +202,7 @@ def _measured(lab: Lab, asked: Mapping[str, Mapping[str, Any]], report: Callable
             "identical": turns.identical(found, finals, parts),
             "other_programs_cores": others.cores(), "kept": lab.kept.share, "passes_kept": lab.passes_kept.share,
             "chosen": Counter(answer.setting for answer in finals["auto"]).most_common(),
-            **_hybrid(parts), **_hits(found, finals, parts),
+            **_hybrid(parts, rates), **_hits(found, parts),
             "plan": planned.compared(_decoded(found, engines), Costs.mean(costs)),
         }  # fmt: skip
 
@@ -214,14 +214,15 @@ def _finalists(rates: Mapping[str, float]) -> list[str]:
 
 
 def _parts(rates: Mapping[str, float]) -> list[str]:
-    """A hybrid and the better of its parts, where they were measured."""
-    parts = sorted((one for one in PARTS if one in rates), key=rates.__getitem__)
-    return [HYBRID, parts[-1]] if parts else []
+    """A hybrid and its parts, where they were measured."""
+    parts = [one for one in PARTS if one in rates]
+    return [HYBRID, *parts] if parts else []
 
 
-def _hybrid(found: Mapping[str, Sequence[Answer]]) -> dict[str, float | None]:
-    """`hybrid`: what it reaches of the better of its predictors alone, and `hybrid_error`; None: not measured."""
-    alone = next((one for one in PARTS if one in found), None)
+def _hybrid(found: Mapping[str, Sequence[Answer]], rates: Mapping[str, float]) -> dict[str, float | None]:
+    """`hybrid`: what it reaches of the predictor alone that was the faster one in the first part, by `rates`, and
+    `hybrid_error`; None: not measured."""
+    alone = max((one for one in PARTS if one in found), key=rates.__getitem__, default=None)
     if alone is None:
         return {"hybrid": None, "hybrid_error": None}
     both = found[HYBRID], found[alone]
