@@ -4,6 +4,7 @@ CHECK = 6  # tokens decoded plainly each time
 _SHARE = 0.005  # of the time goes into that
 _OFTEN = 64  # tokens between two such checks, at least
 _DOUBTFUL = 2.0  # times as fast as plain decoding: nobody has seen a calibration that is wrong by as much
+_OFF = 0.5  # times as long as was thought, or less: one more check is to say by how much
 _AWAY = 128  # and that many where the draft is not where it belongs, or left out as its device is slow
 
 
@@ -14,33 +15,39 @@ class Checks:
     >>> checks.stepped(100)
     >>> checks.due(gain=1.1), checks.due(gain=3.0), checks.ended()
     (True, False, 100)
-    >>> checks.stepped(100)
+    >>> checks.found(1.02), checks.stepped(100)
+    (None, None)
     >>> checks.due(gain=1.1), checks.sooner(), checks.due(gain=1.1)
     (False, True, True)
-    >>> checks.ended(), checks.sooner(), checks.due(gain=1.1)
-    (100, False, False)
+    >>> checks.ended(), checks.sooner(), checks.stepped(200)
+    (100, False, None)
+    >>> checks.due(gain=1.1), checks.due(gain=1.1, entering=2.0)
+    (True, False)
     """
 
     def __init__(self, away: bool = False) -> None:
         self._away = away
-        self._since = self._count = 0  # tokens since the last one, and how many there were
+        self._since = 0  # tokens since the last one
+        self._known = False  # whether that has found what was thought
         self._asked = False  # whether one is wanted whatever it costs
 
     def stepped(self, tokens: int) -> None:
         """So many came of a step of speculation."""
         self._since += tokens
 
-    def due(self, gain: float, watched: bool = False) -> bool:
-        """gain: tokens a second ÷ plain decoding's; watched: the draft is left out, and its device may recover."""
-        return self._asked or self._since >= (_AWAY if watched else self._every(gain))
+    def due(self, gain: float, entering: float = 0.0, watched: bool = False) -> bool:
+        """gain: tokens a second ÷ plain decoding's; entering: tokens of that which are lost when it goes on otherwise;
+        watched: the draft is left out, and its device may recover."""
+        return self._asked or self._since >= (_AWAY if watched else self._every(gain, entering))
 
-    def _every(self, gain: float) -> float:
-        """So many tokens that its loss is a small share. What calibration said is checked sooner, where that might
+    def _every(self, gain: float, entering: float) -> float:
+        """So many tokens that its loss is a small share. What is not known by now is checked sooner, where that might
         change what is done."""
         if self._away:
             return _AWAY
-        most = (CHECK + 1) * max(0.0, gain - 1) / _SHARE
-        return max(_OFTEN, most if self._count or gain > _DOUBTFUL else most / 4)
+        if self._known or gain > _DOUBTFUL:
+            return max(_OFTEN, max(0.0, CHECK * (gain - 1) + gain * max(entering, 1 - 1 / gain)) / _SHARE)
+        return max(_OFTEN, (CHECK + 1) * (gain - 1) / _SHARE / 4)
 
     def sooner(self) -> bool:
         """One is wanted now, if the last one is some time ago; whether that is so."""
@@ -50,8 +57,11 @@ class Checks:
     def ended(self) -> int:
         """Plain decoding was measured. How many tokens speculation has brought since the last time."""
         since, self._since, self._asked = self._since, 0, False
-        self._count += 1
         return since
+
+    def found(self, times: float) -> None:
+        """It takes so many times as long as was thought."""
+        self._known = abs(times - 1) < _OFF
 
     def dropped(self) -> None:
         """Speculation is given up, and with it what was wanted."""

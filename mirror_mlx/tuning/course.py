@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from mirror_mlx.tuning import cutting
+from mirror_mlx.tuning import cutting, waiting
 from mirror_mlx.tuning.choice import Reach, resized
 from mirror_mlx.tuning.curve import Curve
 from mirror_mlx.tuning.estimates import Estimates
@@ -27,6 +27,7 @@ _OTHER = 1.01  # times the rate before it is speculated otherwise: a change cost
 _SHORTER = 1.03  # and in shorter windows: among these nothing is learnt of proposals further on
 _RIVALS, _NEARLY = 4, 0.95  # settings that may be better by now: done before, or tried and so good, as a share
 _LENGTHS = 2  # and, by turns, windows of other lengths
+_SAME = 0.02  # by so much more or less is expected, and what rows cost is the same
 
 
 class Course:
@@ -49,7 +50,7 @@ class Course:
         self._other: Setting | None = None  # how the last one was done, if that has just become better known
         self._rivals: list[Setting] = []  # see `_RIVALS`; the last one that was added at the end
         self._turn = 0  # lengths that were compared
-        self._rows: Curve | None = None  # see `rows`; None: it has looked for others since
+        self._rows: tuple[Setting, float, Curve] | None = None  # see `rows`, and for what it was at which rate
         self._tried: list[str] = []
 
     @property
@@ -68,6 +69,12 @@ class Course:
         return max(wins, self._promised) if self.steps < _PROMISED else wins
 
     @property
+    def entering(self) -> float:
+        """What a stretch of plain decoding costs when it is over, in tokens of that: nothing is prepared then."""
+        costs = self._estimates.costs
+        return max(1 - 1 / self.gain, waiting.entering(costs, self.setting) / costs.plain)
+
+    @property
     def failing(self) -> bool:
         """Whether plain decoding is expected to be faster, by more than bad luck explains."""
         proposals = max(0.0, 1 - 1 / self.expected.tokens)
@@ -80,7 +87,7 @@ class Course:
     def begins(self, setting: Setting, said: Prediction) -> None:
         """Speculation does, of which that is expected."""
         self.setting, self.expected = setting, said
-        self.steps, self._changed, self._varied, self._rows = 0, 0, None, None
+        self.steps, self._changed, self._varied = 0, 0, None
         self._promised = said.won(self._estimates.costs.plain)
         self._lookout.looked(said.rate)
         self._tried.append(f"{setting}: {self.gain:.2f} × plain expected")
@@ -108,10 +115,11 @@ class Course:
     @property
     def rows(self) -> Curve:
         """What verifying so many proposals of a window costs, in tokens: see `cutting.rows`."""
-        if self._rows is None:
+        rate = self.expected.rate
+        if self._rows is None or self._rows[0] != self.setting or abs(rate / self._rows[1] - 1) > _SAME:
             belief = self._estimates.beliefs.of(self.setting)
-            self._rows = cutting.rows(self._estimates.costs, self.setting, belief, self.expected.rate)
-        return self._rows
+            self._rows = self.setting, rate, cutting.rows(self._estimates.costs, self.setting, belief, rate)
+        return self._rows[2]
 
     def within(self, setting: Setting) -> bool:
         """Whether that is what was decided, or suits where it was."""
@@ -172,7 +180,6 @@ class Course:
 
     def _prefer(self, setting: Setting, said: Prediction, least: float = 0.0) -> None:
         """If it is so much better, and no slower than that."""
-        self._rows = None
         better = _SHORTER if setting.length < self.setting.length else _OTHER
         if said.rate > max(better * self.expected.rate, least):
             self._lookout.looked(said.rate)

@@ -118,7 +118,7 @@ class Governor:
         if self.parked:
             return Ask(self.setting, self._stretches.left, probe=None if self._stretches.asked else self.probe)
         alone = self.setting.alone
-        if self._checks.due(self.gain, watched=alone and self.slow):
+        if self._checks.due(self.gain, self._course.entering, watched=alone and self.slow):
             return Ask(self.setting, CHECK, probe=self.probe if alone else self.setting)
         return Ask(self._course.next())
 
@@ -210,6 +210,7 @@ class Governor:
 
     def stretched(self, may: bool = True) -> None:
         """A stretch has ended: is it time to speculate? may: whether that is for this one to say."""
+        before = self.costs.plain
         self._learn()
         if self.choosing:
             self._chosen()
@@ -217,12 +218,12 @@ class Governor:
         unchecked = self._checks.ended()
         self._stretches.ended()
         if not self.parked:
-            before = self.costs.plain
             self._course.rescale()
             # What steps since the last time were compared with has become this meanwhile.
             self._budget.revalue(unchecked * (before - self.costs.plain) / 2, self.costs.plain)
             self._judge()
             self._observed.anchored()
+            self._checks.found(self._observed.plain / before)
             return
         self._stretches.longer(watched=self.slow)
         self._doubt.stretched()

@@ -66,7 +66,7 @@ class Observed:
         slow = self._target.value
         more = self._more
         self.costs = replace(
-            base, plain=base.plain * self._plain_now, verify=self._shape.curve.scaled(slow), tap=base.tap * slow,
+            base, plain=self.plain, verify=self._shape.curve.scaled(slow), tap=base.tap * slow,
             slower=self._slower.curve.at(1), drafts=drafts, more=more, token=token, spread=self._spread.value,
             sized={(kind, length): seen.value(more[kind]) for (kind, length), seen in self._sized.items()},
             reached={kind: seen.value for kind, seen in self._reached.items()},
@@ -92,6 +92,11 @@ class Observed:
         """A target whose verifications have become faster since plain decoding was measured is faster at that too. (If
         they have become slower, that may be the draft's doing.)"""
         return min(self._plain.value, self._target.value)
+
+    @property
+    def plain(self) -> float:
+        """A token of plain decoding, as it is now, ms."""
+        return self._base.plain * self._plain_now
 
     @property
     def slow(self) -> bool:
