@@ -37,7 +37,7 @@ def test_speculation_equals_plain_decoding(kind):
             expected = [r.token for r in engine.stream(PROMPT, max_tokens=COUNT, sampling=sampling)]
 
         def often_right(context, expected=expected):
-            rng = random.Random(f"{kind} {context}")  # whoever asks first, and how often
+            rng = random.Random(f"{kind} {context}")  # the same whoever asks first, and however often
             place = len(context) - len(PROMPT)
             on_track = 0 <= place < COUNT and context[len(PROMPT) :] == expected[:place]
             return expected[place] if on_track and rng.random() < 0.75 else rng.randrange(zoo.VOCAB)

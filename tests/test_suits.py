@@ -38,8 +38,10 @@ def governor(alpha=0.7):
 
 
 def test_they_beat_windows_of_one_length_where_the_text_changes():
-    """By chance by 1 % or by 6: on average."""
-    assert fmean(share_of_the_best_length(seed) for seed in range(10)) < 0.965
+    """In each, and by how much is said on average: by chance it is 1 % or 6."""
+    shares = [share_of_the_best_length(seed) for seed in range(10)]
+    assert max(shares) < 1
+    assert fmean(shares) < 0.965
 
 
 def share_of_the_best_length(seed):

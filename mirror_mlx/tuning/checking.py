@@ -4,7 +4,7 @@ CHECK = 6  # tokens decoded plainly each time
 _SHARE = 0.005  # of the time goes into that
 _OFTEN = 64  # tokens between two such checks, at least
 _DOUBTFUL = 2.0  # times as fast as plain decoding: nobody has seen a calibration that is wrong by as much
-_OFF = 0.5  # times as long as was thought, or less: one more check is to say by how much
+_OFF = 0.5  # by such a share it takes longer than was thought, or less long, and another check is to say how long
 _AWAY = 128  # and that many where the draft is not where it belongs, or left out as its device is slow
 
 
@@ -45,9 +45,9 @@ class Checks:
         change what is done."""
         if self._away:
             return _AWAY
-        if self._known or gain > _DOUBTFUL:
-            return max(_OFTEN, max(0.0, CHECK * (gain - 1) + gain * max(entering, 1 - 1 / gain)) / _SHARE)
-        return max(_OFTEN, (CHECK + 1) * (gain - 1) / _SHARE / 4)
+        known = self._known or gain > _DOUBTFUL
+        lost = CHECK * (gain - 1) + max(gain - 1, gain * entering if known else 0.0)
+        return max(_OFTEN, lost / _SHARE / (1 if known else 4))
 
     def sooner(self) -> bool:
         """One is wanted now, if the last one is some time ago; whether that is so."""

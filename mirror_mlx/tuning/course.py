@@ -72,7 +72,7 @@ class Course:
     def entering(self) -> float:
         """What a stretch of plain decoding costs when it is over, in tokens of that: nothing is prepared then."""
         costs = self._estimates.costs
-        return max(1 - 1 / self.gain, waiting.entering(costs, self.setting) / costs.plain)
+        return waiting.entering(costs, self.setting) / costs.plain
 
     @property
     def failing(self) -> bool:
