@@ -221,7 +221,7 @@ def test_a_load_comes_and_goes_within_each_answer(folder):
         assert row["identical"]
         assert set(row["rates"]) == {"ar", "auto"}
         assert all(rate > 0 for rates in row["rates"].values() for rate in rates.values())
-        assert row["under_load"] > 0
+        assert 0 < row["least_under_load"] <= row["under_load"]
         assert row["recovered"] > 0
     events = [event for event in log if event[1] != "none"]
     assert names[0] == "none"

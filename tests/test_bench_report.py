@@ -148,8 +148,11 @@ def choices():
 
 def through():
     rates = {"before": 20.5, "under": 11.25, "after": 20.75}
-    row = {"load": "the draft's core", "rates": {"ar": rates, "auto": rates}, "under_load": 1.02, "recovered": 0.98}
-    return {"setup": {"params": 0}, "through": [row | {"identical": True}]}
+    row = {
+        "load": "the draft's core", "rates": {"ar": rates, "auto": rates}, "under_load": 1.02, "least_under_load": 0.99,
+        "recovered": 0.98, "identical": True,
+    }  # fmt: skip
+    return {"setup": {"params": 0}, "through": [row]}
 
 
 def plan():

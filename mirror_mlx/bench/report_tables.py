@@ -185,8 +185,8 @@ def _through(found: Any) -> Text:
         {"load": row["load"], "mode": mode} | rates for row in found["through"] for mode, rates in row["rates"].items()
     ]
     lines = [
-        f"{row['load']}: auto ÷ plain under it {row['under_load']:.2f}, auto after it ÷ without it "
-        f"{row['recovered']:.2f}."
+        f"{row['load']}: auto ÷ plain under it {row['under_load']:.2f}, at least {row['least_under_load']:.2f}, auto "
+        f"after it ÷ without it {row['recovered']:.2f}."
         for row in found["through"]
     ]
     return Text(found["setup"], [table("", rows, _THROUGH)], [*lines, *_trust(found["through"], {})])
