@@ -257,20 +257,21 @@ def _right_beside_a_slow_target():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("opened", "warmth", "modes"),
+    ("opened", "temperatures", "modes"),
     [
-        (_never_right, 1.0, {"ar": 50_000}),
-        (_right_at_times, 1.0, {"ar": 1000, "sd": 1}),
-        (_right_beside_a_slow_target, 0.0, {"mirror": 50_000}),
+        (_never_right, (0.0, 0.5, 1.0), {"ar": 50_000}),
+        (_right_at_times, (0.0, 0.5, 1.0), {"ar": 1000, "sd": 1}),
+        (_right_beside_a_slow_target, (0.0,), {"mirror": 50_000}),
     ],
 )
-def test_a_hundred_thousand_tokens_leave_nothing_behind(opened, warmth, modes):
+def test_a_hundred_thousand_tokens_leave_nothing_behind(opened, temperatures, modes):
     """pytest -m slow -s tests/test_auto.py: tokens, and MB in use after each tenth. Ten minutes."""
     before, used, tokens, seen, number = threading.active_count(), [], 0, Counter(), 0
     with opened() as engine:
         while tokens < 100_000:
             number += 1
-            tokens += len(said(engine, Sampling(temperature=warmth * (number % 3) / 2, seed=number), 200))
+            temperature = temperatures[number % len(temperatures)]
+            tokens += len(said(engine, Sampling(temperature=temperature, seed=number), 200))
             seen.update(engine.stats.tokens_by_mode)
             if tokens // 10_000 > len(used):
                 used.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)

@@ -1,6 +1,6 @@
 """From the timelines of some runs to the figures of the latency law. Pure: traces in, numbers out."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, median
 from typing import Any
@@ -126,6 +126,14 @@ def summarise(sample: Sample, bare: Sequence[int]) -> dict[str, Any]:
         "draft_ms_p10_p90": _spread([step.draft for step in steps]),
         "hidden_draft_ms_p10_p90": _spread([step.hidden for step in steps]),
     }
+
+
+def through(row: Mapping[str, Any]) -> str:
+    """What a load in the middle of answers did to mode "auto", by a row of `through.measure`."""
+    return (
+        f"{row['load']}: auto ÷ plain under it {row['under_load']:.2f}, at least {row['least_under_load']:.2f}, "
+        f"auto after it ÷ without it {row['recovered']:.2f}"
+    )
 
 
 def disturbed(cores: float | None) -> str | None:

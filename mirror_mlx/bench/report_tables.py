@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from mirror_mlx.bench.figures import disturbed
+from mirror_mlx.bench.figures import disturbed, through
 from mirror_mlx.bench.report_text import Column, Table, Text, between, cell, megabytes, table, text, titled
 from mirror_mlx.bench.report_timeline import Timeline
 
@@ -184,11 +184,7 @@ def _through(found: Any) -> Text:
     rows = [
         {"load": row["load"], "mode": mode} | rates for row in found["through"] for mode, rates in row["rates"].items()
     ]
-    lines = [
-        f"{row['load']}: auto ÷ plain under it {row['under_load']:.2f}, at least {row['least_under_load']:.2f}, auto "
-        f"after it ÷ without it {row['recovered']:.2f}."
-        for row in found["through"]
-    ]
+    lines = [f"{through(row)}." for row in found["through"]]
     return Text(found["setup"], [table("", rows, _THROUGH)], [*lines, *_trust(found["through"], {})])
 
 

@@ -110,10 +110,9 @@ def _print(found: dict[str, Any]) -> None:
 
 
 def _print_through(found: dict[str, Any]) -> None:
+    from mirror_mlx.bench import figures
+
     for row in found["through"]:
         for name, rates in row["rates"].items():
             print(f"{row['load']}: {name}: tokens/s " + ", ".join(f"{part} {rate:.1f}" for part, rate in rates.items()))
-        print(
-            f"{row['load']}: auto ÷ plain under it {row['under_load']:.2f}, at least {row['least_under_load']:.2f}, "
-            f"auto after it ÷ without it {row['recovered']:.2f}, tokens as plain: {'yes' if row['identical'] else 'NO'}"
-        )
+        print(f"{figures.through(row)}, tokens as plain: {'yes' if row['identical'] else 'NO'}")
