@@ -13,6 +13,7 @@ from mirror_mlx.bench.choices import FIXED, points
 from mirror_mlx.bench.hostile import KINDS
 from mirror_mlx.bench.turns import Settings
 from mirror_mlx.cli.main import main
+from mirror_mlx.errors import UsageError
 from mirror_mlx.messages import Outcome, Window
 from mirror_mlx.trace import StepTrace
 from mirror_mlx.tuning import paper
@@ -93,12 +94,26 @@ def test_hits_never_fall_with_more_roots():
 
 
 def test_the_sweep_has_thirty_settings():
-    assert len(list(points(Settings(prompts="file")))) >= 30
+    assert len(points(Settings(prompts="file"))) >= 30
     assert "ar" in FIXED
 
 
+def test_some_of_its_settings_are_those_of_its_table():
+    every = points(Settings(prompts="file"))
+    assert points(Settings(prompts="file"), [12, 3, 12]) == [every[2], every[11]]
+    with pytest.raises(UsageError, match=rf"only is 0: .* 1 to {len(every)}"):
+        points(Settings(prompts="file"), [1, 0])
+    with pytest.raises(UsageError, match=r"only is 17: .* 1 to 16"):
+        points(Settings(), [17])
+
+
+def test_what_is_compared_for_longer_is_known_better():
+    until = turns.Until(0.01, 90.0, bar=0.95, doubtful=300.0).longer(4)
+    assert until == turns.Until(0.0025, 360.0, bar=0.95, doubtful=1200.0)
+
+
 def test_its_set_times_are_longer_where_a_machine_does_not_keep_them():
-    usual, twice = (list(points(Settings(prompts="file", scale=scale))) for scale in (1.0, 2.0))
+    usual, twice = (points(Settings(prompts="file", scale=scale)) for scale in (1.0, 2.0))
     assert [(2 * one.target_ms, 2 * one.pass_ms) for one in usual] == [(one.target_ms, one.pass_ms) for one in twice]
     assert [one.params for one in usual] == [one.params for one in twice]
 
@@ -223,10 +238,12 @@ def test_a_sweep_is_kept_and_goes_on(capsys, tmp_path, monkeypatch):
     monkeypatch.setattr(choices, "_measured", stopped)
     assert main([*words, "--out", str(out)]) == 130
     capsys.readouterr()
+    assert main([*words, "--out", str(out), "--only", "1"]) == 0
+    assert [row["temperature"] for row in json.loads(capsys.readouterr().out)["settings"]] == [0.0]
     assert main([*words, "--out", str(out)]) == 0
     found = json.loads(capsys.readouterr().out)
     assert len(calls) == 3
-    assert found["resumed"] == 1
+    assert found["resumed"] == 2
     assert [row["temperature"] for row in found["settings"]] == [0.0, 1.0]
     for row in found["settings"]:
         assert row["identical"]
@@ -238,6 +255,10 @@ def test_a_sweep_is_kept_and_goes_on(capsys, tmp_path, monkeypatch):
     assert "seed was 0 and is 1" in capsys.readouterr().err
     assert main([*words[:2], "--model", str(folder), "--out", str(out)]) == 2
     assert "choose one of them" in capsys.readouterr().err
+    assert main([*words, "--only", "9"]) == 2
+    assert "--only is 9: with these prompts a sweep has settings 1 to 2" in capsys.readouterr().err
+    assert main([*words[:2], "--model", str(folder), "--only", "1"]) == 2
+    assert "say that, too" in capsys.readouterr().err
     lines = (out / choices.NAME).read_text().splitlines()
     (out / choices.NAME).write_text(f"{lines[0]}\n{{}}\n")
     assert main([*words, "--out", str(out)]) == 2

@@ -39,7 +39,8 @@ def hostile_rows(settings: Settings, report: Report = lambda done, what: None) -
                         draft.mortal = True
                     turns.warm((plain, auto), lab)
                     engines, said = {"ar": plain, "auto": auto}, turns.told(report, done, kind)
-                    found = turns.in_turn(engines, lab, settings.rounds, said, against="auto", until=_UNTIL)
+                    until = _UNTIL.longer(settings.longer)
+                    found = turns.in_turn(engines, lab, settings.rounds, said, against="auto", until=until)
                     done += settings.rounds * len(lab.first) * 2
                     rows.append(
                         {"params": lab.params, "target_ms": forward, "draft": kind, "calibration_s": calibrated}

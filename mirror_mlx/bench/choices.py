@@ -18,6 +18,7 @@ from mirror_mlx.bench.turns import Answer, Lab, Report, Settings, Until
 from mirror_mlx.draft import Draft
 from mirror_mlx.draft.wrapped import Wrapped
 from mirror_mlx.engine import Engine
+from mirror_mlx.errors import UsageError
 from mirror_mlx.messages import HITS
 from mirror_mlx.tuning.costs import Costs
 
@@ -67,15 +68,15 @@ _SAFE = {"draft_timeout": 30.0, "max_roots": 24}
 
 
 def sweep_rows(
-    settings: Settings, report: Report = lambda done, what: None, *, out: Path | None = None
+    settings: Settings, report: Report = lambda done, what: None, *, out: Path | None = None, only: Sequence[int] = ()
 ) -> dict[str, Any]:
     """`settings`: target's and draft's size, temperature and kind of prompt, each with the tokens a second of every
     fixed setting and of "auto" (`rates`, and `final_rates` of those that were decoded again), how much of
     the best fixed one auto reaches, what it had decided at the end of how many answers (`chosen`), and what the
     throughput model makes of them (`plan`, see `planned.compared`).
     `kept`, `passes_kept`: the share of the target's forwards and of the draft's passes that were done in their set
-    times. out: a folder in which each is kept when it is measured."""
-    return _swept(settings, FIXED, AUTO, points(settings), report, out)
+    times. out: a folder in which each is kept when it is measured; only: see `points`."""
+    return _swept(settings, FIXED, AUTO, points(settings, only), report, out)
 
 
 def window_rows(
@@ -188,6 +189,7 @@ def _measured(lab: Lab, asked: Mapping[str, Mapping[str, Any]], report: Callable
         def again(names: Sequence[str], until: Until) -> dict[str, list[Answer]]:
             if not names:
                 return {}
+            until = until.longer(lab.settings.longer)
             chosen, said = {name: engines[name] for name in names}, turns.told(report, done, "final")
             return turns.in_turn(chosen, lab, 2, said, against=names[0], until=until, others=True)
 
@@ -272,9 +274,17 @@ def _decoded(found: Mapping[str, Sequence[Answer]], engines: Mapping[str, Engine
     }  # fmt: skip
 
 
-def points(settings: Settings) -> Iterator[Settings]:
-    """The sweep: targets × paces of the draft × temperatures × kinds of prompts. Set times are `settings.scale` times
-    as long: for a machine that does not keep them otherwise."""
+def points(settings: Settings, only: Sequence[int] = ()) -> list[Settings]:
+    """The sweep: targets × paces of the draft × temperatures × kinds of prompts, or only some of these settings, the
+    first of which is 1. Set times are `settings.scale` times as long: for a machine that does not keep them otherwise.
+    Raises UsageError for a setting that there is not."""
+    found = list(_points(settings))
+    if none := [number for number in only if not 1 <= number <= len(found)]:
+        raise UsageError(f"only is {none[0]}: with these prompts a sweep has settings 1 to {len(found)}")
+    return [found[number - 1] for number in sorted(set(only))] or found
+
+
+def _points(settings: Settings) -> Iterator[Settings]:
     kinds = [settings.prompts] if settings.prompts is None else [None, settings.prompts]
     for (size, forward), pace, temp, kind in product(TARGETS, PACES, (0.0, 1.0), kinds):
         share, scale = settings.held_out if kind else 0.0, settings.scale

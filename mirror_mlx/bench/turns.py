@@ -45,6 +45,10 @@ class Until:
     bar: float | None = None
     doubtful: float = 0.0
 
+    def longer(self, times: float) -> "Until":
+        """So many times as long, and as well known."""
+        return replace(self, precise=self.precise / times, most=self.most * times, doubtful=self.doubtful * times)
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -54,6 +58,7 @@ class Settings:
     target_ms  how long each of the target's forwards takes (see `lab.PacedTarget`); 0: as long as it does
     pass_ms  how long each of the draft's passes takes; 0: as long as it does
     scale    a sweep's set times are so many times as long
+    longer   so many times as long is compared what is close to something else
     prompts  a file (see `bench.prompts.read`); None: problems made from the seed
     limit    at most so many of them; max_tokens: of each answer; rounds: how often each is decoded
     """
@@ -64,6 +69,7 @@ class Settings:
     target_ms: float = 0.0
     pass_ms: float = 10.0
     scale: float = 1.0
+    longer: float = 1.0
     temp: float = 0.0
     prompts: str | None = None
     held_out: float = 0.0
@@ -73,7 +79,8 @@ class Settings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        at_least(self, 1e12, limit=1, max_tokens=1, rounds=1, params=0, target_ms=0, pass_ms=0, temp=0, scale=0.01)
+        at_least(self, 1e12, limit=1, max_tokens=1, rounds=1, params=0, target_ms=0, pass_ms=0, temp=0)
+        at_least(self, 1e12, scale=0.01, longer=0.01)
         prompts.check_share(self.held_out)
 
 

@@ -71,6 +71,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a sweep's times of forwards and passes, times X, where this machine does not keep them (default: 1)",
     )  # fmt: skip
     group.add_argument(
+        "--only", metavar="N", type=int, nargs="+", default=[],
+        help="these of a sweep's settings, in the order of its table, from 1 (default: all)",
+    )  # fmt: skip
+    group.add_argument(
+        "--longer", metavar="X", type=float, default=1.0,
+        help="take X times as long to compare auto with the fastest, and a hybrid with its parts (default: 1)",
+    )  # fmt: skip
+    group.add_argument(
         "--temp", metavar="N", type=float, default=0.0, help="temperature (default: 0); a sweep has 0, 1"
     )
     add_prompts(group)
@@ -104,9 +112,12 @@ def run(args: argparse.Namespace) -> int:
         measure, count = hostile_rows, 2 * len(KINDS) * 2 * settings.limit * settings.rounds
         if args.out is not None and not (args.sweep or args.windows or args.turns):
             raise UsageError("--out keeps the settings of --sweep, --windows and --turns: choose one of them")
+        if args.only and not args.sweep:
+            raise UsageError("--only chooses among the settings of --sweep: say that, too")
         out = None if args.out is None else Path(args.out).expanduser()
         if args.sweep:
-            measure, count = partial(sweep_rows, out=out), len(list(points(settings))) * answers(FIXED, settings)
+            measure = partial(sweep_rows, out=out, only=args.only)
+            count = len(points(settings, args.only)) * answers(FIXED, settings)
         elif args.windows:
             measure, count = partial(window_rows, out=out), 2 * answers(WINDOWS, settings)
         elif args.turns:
