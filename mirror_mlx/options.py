@@ -7,6 +7,8 @@ from typing import Any, Literal
 from mirror_mlx.errors import UsageError
 from mirror_mlx.messages import FALLBACKS, FAN_OUTS, MODES, PREDICTORS, Fallback, FanOut, Mode, Predictor
 
+_LONGEST_WAIT = 86_400  # seconds: a day; the clocks of some systems overflow later
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -101,8 +103,10 @@ class Options:
         _one_of("stream_mode", self.stream_mode, ("trust", "exact"))
         if self.streams is not None and self.streams < 0:
             raise UsageError(f"streams is {self.streams}: it must be 0 or more")
-        if not self.draft_timeout > 0:
-            raise UsageError(f"draft_timeout is {self.draft_timeout}: it must be more than 0 seconds")
+        if not 0 < self.draft_timeout <= _LONGEST_WAIT:
+            raise UsageError(
+                f"draft_timeout is {self.draft_timeout}: it must be more than 0 and at most {_LONGEST_WAIT} seconds"
+            )
 
 
 def _one_of(name: str, given: object, allowed: tuple[str, ...]) -> None:

@@ -1,16 +1,20 @@
 """`mirror-mlx generate`, in this process. Its mistakes are in test_cli_mistakes."""
 
+import argparse
 import io
 import json
 import re
 import sys
+from dataclasses import fields
 
 import models
 import pytest
 
 import mirror_mlx
+from mirror_mlx.cli.flags import add_decoding
 from mirror_mlx.cli.main import main
 from mirror_mlx.cli.report import explain_lines, stats_line, verbose_lines
+from mirror_mlx.options import Options
 from mirror_mlx.trace import Stats
 
 
@@ -83,6 +87,27 @@ def test_nothing_else_gets_into_the_json(generate, monkeypatch, folder):
     monkeypatch.setattr("mirror_mlx.loading.load", chatty)
     with pytest.raises(AssertionError, match="this model is large"):  # on stderr, where this fixture wants nothing
         generate("-p", "?", "--json")
+
+
+def test_every_option_is_a_flag(generate, monkeypatch, tmp_path):
+    load, given = mirror_mlx.load, {}
+
+    def told(*args, **options):
+        given.update(options)
+        return load(*args, **options)
+
+    monkeypatch.setattr("mirror_mlx.loading.load", told)
+    words = {
+        "num-draft-tokens": 3, "kappa": 2, "max-roots": 4, "exit-layer": 1, "fan-out": "geometric", "accept": "reject",
+        "downweight": 0.5, "draft-timeout": 30.0, "mode": "mirror", "predictor": "draft", "fallback": "lookup",
+    }  # fmt: skip
+    flags = [str(word) for flag, value in words.items() for word in (f"--{flag}", value)]
+    found = json.loads(generate("-p", "?", "--json", "--temp", "0.5", *flags))
+    assert found["text"] == "Yes, 42."
+    assert {flag.replace("-", "_"): value for flag, value in words.items()}.items() <= given.items()
+    parser = argparse.ArgumentParser()
+    add_decoding(parser)
+    assert {field.name for field in fields(Options)} - {"trace"} <= vars(parser.parse_args([])).keys()
 
 
 def test_the_trace(generate, tmp_path):

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mirror_mlx.errors import UsageError
-from mirror_mlx.messages import DRAFT_HOSTS, FALLBACKS, MODES, PREDICTORS
+from mirror_mlx.messages import DRAFT_HOSTS, FALLBACKS, FAN_OUTS, MODES, PREDICTORS
 from mirror_mlx.options import Options
 
 if TYPE_CHECKING:
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 _SAMPLING = ("top_p", "min_p", "top_k", "seed", "min_tokens_to_keep", "xtc_probability", "xtc_threshold")
 _DECODING = (
-    "num_draft_tokens", "kappa", "exit_layer", "predictor", "fallback", "datastore", "adaptive", "streams",
-    "stream_mode",
+    "num_draft_tokens", "kappa", "max_roots", "exit_layer", "predictor", "fan_out", "fallback", "datastore",
+    "adaptive", "accept", "downweight", "draft_timeout", "streams", "stream_mode",
 )  # fmt: skip
 _KV = ("max_kv_size", "kv_bits", "kv_group_size", "quantized_kv_start", "prefill_step_size")
 _PYTHON_NAMES = {"temperature": "temp"}  # options whose flags are called otherwise
-_MODE = re.compile(r"\bmode='(\w+)'")
+_CHOSEN = re.compile(r"\b(mode|accept)='(\w+)'")
 _COMPOUND = re.compile(r"(?<!-)\b[a-z]+(?:_[a-z]+)+\b")
 
 
@@ -101,10 +101,17 @@ def add_decoding(parser: argparse.ArgumentParser) -> None:
     for name, what, default in (
         ("num_draft_tokens", "proposals in a window; in mode auto at most so many", usual.length),
         ("kappa", "outcomes prepared for each of them", usual.kappa),
+        ("max_roots", "outcomes prepared in a step, in all", usual.max_roots),
     ):
         group.add_argument(_flag(name), metavar="N", type=int, help=f"{what} (default: the pair's own, or {default})")
     group.add_argument("--exit-layer", metavar="N", type=int, help="target layer the tap reads (default: the middle)")
     group.add_argument("--predictor", choices=PREDICTORS, help="who predicts outcomes (default: hybrid)")
+    group.add_argument(
+        "--fan-out",
+        choices=FAN_OUTS,
+        help="of the draft's outcomes, how many for each proposal: by their score, by how often it was the last that "
+        "held, or as many for each (default: score)",
+    )
     group.add_argument(
         "--fallback",
         choices=FALLBACKS,
@@ -115,9 +122,25 @@ def add_decoding(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--adaptive", action="store_true", default=None, help="longer windows after those that held, else shorter ones"
     )
+    group.add_argument(
+        "--accept", choices=("match", "reject"),
+        help="match: a proposal holds if it is the target's own token; reject: where tokens are sampled, by rejection "
+        "sampling, which keeps the target's probabilities, not the text that a seed gives (default: match)",
+    )  # fmt: skip
+    group.add_argument(
+        "--downweight", metavar="X", type=float,
+        help="with --accept reject: how much a draft avoids what is prepared for anyway, in (0, 1]; 1: not at all "
+        "(default: 1)",
+    )  # fmt: skip
     group.add_argument("--streams", metavar="N", type=int, help="streams of a streaming draft (default: all it has)")
     group.add_argument(
         "--stream-mode", choices=("trust", "exact"), help="exact: a streaming draft checks its streams (default: trust)"
+    )
+    group.add_argument(
+        "--draft-timeout",
+        metavar="S",
+        type=float,
+        help="seconds until a silent draft is given up for the request (default: 2)",
     )
     group.add_argument(
         "--draft-host",
@@ -231,7 +254,7 @@ def in_flags(names: Collection[str]) -> Iterator[None]:
     try:
         yield
     except UsageError as error:
-        message = _MODE.sub(r"--mode \1", str(error))
+        message = _CHOSEN.sub(r"--\1 \2", str(error))
         message = _COMPOUND.sub(lambda match: _flag(match[0]) if match[0] in names else match[0], message)
         first, _, rest = message.partition(" ")
         first = _PYTHON_NAMES.get(first, first)
