@@ -7,7 +7,7 @@ from typing import Any, Literal
 from mirror_mlx.errors import UsageError
 from mirror_mlx.messages import FALLBACKS, FAN_OUTS, MODES, PREDICTORS, Fallback, FanOut, Mode, Predictor
 
-_LONGEST_WAIT = 86_400  # seconds: a day; the clocks of some systems overflow later
+_LONGEST_WAIT = 86_400  # seconds: a day, and none that overflows where it is counted in nanoseconds
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,7 +89,7 @@ def test_nothing_else_gets_into_the_json(generate, monkeypatch, folder):
         generate("-p", "?", "--json")
 
 
-def test_every_option_is_a_flag(generate, monkeypatch, tmp_path):
+def test_every_option_is_a_flag(generate, monkeypatch):
     load, given = mirror_mlx.load, {}
 
     def told(*args, **options):

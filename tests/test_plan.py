@@ -208,7 +208,9 @@ def test_the_fastest_are_compared_on_other_prompts_until_that_is_known(seconds, 
         asked.append((engine, prompt))
         return turns.Answer(10, seconds[prompt % 2] if engine == "slow" else 1.0, ())
 
-    lab = SimpleNamespace(first=[0, 1], round=lambda number: [2 + 2 * number, 3 + 2 * number], asked=range(1000))
+    lab = SimpleNamespace(
+        first=[0, 1], round=lambda number: [2 + 2 * number, 3 + 2 * number], asked=range(1000), settings=Settings()
+    )  # fmt: skip
     monkeypatch.setattr(turns.time, "perf_counter", lambda: float(next(clock)))
     monkeypatch.setattr(turns, "answered", answered)
     until = turns.Until(precise=0.015, most=60.0, bar=bar, doubtful=90.0)

@@ -39,8 +39,7 @@ def hostile_rows(settings: Settings, report: Report = lambda done, what: None) -
                         draft.mortal = True
                     turns.warm((plain, auto), lab)
                     engines, said = {"ar": plain, "auto": auto}, turns.told(report, done, kind)
-                    until = _UNTIL.longer(settings.longer)
-                    found = turns.in_turn(engines, lab, settings.rounds, said, against="auto", until=until)
+                    found = turns.in_turn(engines, lab, settings.rounds, said, against="auto", until=_UNTIL)
                     done += settings.rounds * len(lab.first) * 2
                     rows.append(
                         {"params": lab.params, "target_ms": forward, "draft": kind, "calibration_s": calibrated}

@@ -189,7 +189,6 @@ def _measured(lab: Lab, asked: Mapping[str, Mapping[str, Any]], report: Callable
         def again(names: Sequence[str], until: Until) -> dict[str, list[Answer]]:
             if not names:
                 return {}
-            until = until.longer(lab.settings.longer)
             chosen, said = {name: engines[name] for name in names}, turns.told(report, done, "final")
             return turns.in_turn(chosen, lab, 2, said, against=names[0], until=until, others=True)
 

@@ -181,11 +181,12 @@ def in_turn(
     """Every prompt by every engine, round after round; who begins changes.
 
     between  done before each prompt
-    against  there are more rounds `until` it is known how that one compares with the others
+    against  there are more rounds `until` it is known how that one compares with the others, `longer` as the lab's
+             settings say
     others   each round has other prompts than the first ones, and than the rounds before, until there are no more; what
              is known is known of prompts of the kind then, see `spread`
     """
-    began = time.perf_counter()
+    began, until = time.perf_counter(), until.longer(lab.settings.longer)
     found: dict[str, list[Answer]] = {name: [] for name in engines}
     done, names, error = 0, list(engines), spread if others else uncertainty
     for number in count():

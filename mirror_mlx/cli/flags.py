@@ -11,7 +11,7 @@ import sys
 import warnings
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,11 +24,7 @@ if TYPE_CHECKING:
     from mirror_mlx.sampling import Sampling
 
 _SAMPLING = ("top_p", "min_p", "top_k", "seed", "min_tokens_to_keep", "xtc_probability", "xtc_threshold")
-_DECODING = (
-    "num_draft_tokens", "kappa", "max_roots", "exit_layer", "predictor", "fan_out", "fallback", "datastore",
-    "adaptive", "accept", "downweight", "draft_timeout", "streams", "stream_mode",
-)  # fmt: skip
-_KV = ("max_kv_size", "kv_bits", "kv_group_size", "quantized_kv_start", "prefill_step_size")
+_DECODING = [field.name for field in fields(Options) if field.name not in ("mode", "trace")]
 _PYTHON_NAMES = {"temperature": "temp"}  # options whose flags are called otherwise
 _CHOSEN = re.compile(r"\b(mode|accept)='(\w+)'")
 _COMPOUND = re.compile(r"(?<!-)\b[a-z]+(?:_[a-z]+)+\b")
@@ -130,7 +126,7 @@ def add_decoding(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--downweight", metavar="X", type=float,
         help="with --accept reject: how much a draft avoids what is prepared for anyway, in (0, 1]; 1: not at all "
-        "(default: 1)",
+        f"(default: {usual.downweight:g})",
     )  # fmt: skip
     group.add_argument("--streams", metavar="N", type=int, help="streams of a streaming draft (default: all it has)")
     group.add_argument(
@@ -140,7 +136,7 @@ def add_decoding(parser: argparse.ArgumentParser) -> None:
         "--draft-timeout",
         metavar="S",
         type=float,
-        help="seconds until a silent draft is given up for the request (default: 2)",
+        help=f"seconds until a silent draft is given up for the request (default: {usual.draft_timeout:g})",
     )
     group.add_argument(
         "--draft-host",
@@ -193,7 +189,7 @@ def start(args: argparse.Namespace) -> "tuple[Engine, Sampling]":
     with in_flags(vars(args)):
         if args.max_tokens == 0 or args.max_tokens < -1:
             raise UsageError(f"max_tokens is {args.max_tokens}: it must be 1 or more, or -1 for no limit")
-        given = {name: getattr(args, name) for name in (*_DECODING, *_KV)}
+        given = {name: getattr(args, name) for name in _DECODING}
         options = {name: value for name, value in given.items() if value is not None}
         Options.of({"mode": args.mode, **options})
 
